@@ -6,6 +6,7 @@ Pure: facts in, names out.  Refuses a socket path that the kernel would cut (sun
 from __future__ import annotations
 
 import hashlib
+import json
 import posixpath
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,21 @@ DEFAULT_SOCKET_DIR: Final = "/run/containerd/s"
 MAX_SOCKET_PATH: Final = 106
 """Bytes of a socket path that every peer can dial: Go refuses more, the kernel's own limit is 107."""
 SCHEME: Final = "unix://"
+
+
+def spec_annotations(config: bytes) -> dict[str, str]:
+    """The annotations in the bytes of a `config.json`; InvalidArgument when it is no spec.
+
+    Plain json instead of a converter, since this is on the path of the start command, which imports little.
+    """
+    try:
+        spec = json.loads(config)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(f"config.json: {error}") from error
+    annotations = spec.get("annotations") or {} if isinstance(spec, dict) else None
+    if not isinstance(annotations, dict) or not all(isinstance(value, str) for value in annotations.values()):
+        raise InvalidArgument("config.json: expected an object whose annotations are texts")
+    return annotations
 
 
 def group_id(annotations: Mapping[str, str], task_id: str) -> str:
@@ -37,7 +53,7 @@ def socket_path(directory: str, address: str, namespace: str, group: str) -> str
     text of an annotation) would climb out of its namespace in the cleaned join and so name somebody else's shim.
     """
     if not {".", ".."}.isdisjoint(group.split("/")):
-        raise InvalidArgument(f"group {ascii(group)} must not contain . or .. as a path element")
+        raise InvalidArgument(f"group {group!a} must not contain . or .. as a path element")
     identity = posixpath.normpath("/".join(part for part in (address, namespace, group) if part))
     if identity.startswith("//"):  # POSIX keeps two leading slashes; the peers, whose hash this must equal, do not
         identity = identity[1:]

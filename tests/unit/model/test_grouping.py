@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from shim.errors import InvalidArgument
-from shim.model.grouping import MAX_SOCKET_PATH, check_socket_path, group_id, socket_path
+from shim.model.grouping import MAX_SOCKET_PATH, check_socket_path, group_id, socket_path, spec_annotations
 
 RUNC = "io.containerd.runc.v2.group"
 CRI = "io.kubernetes.cri.sandbox-id"
@@ -60,3 +60,17 @@ def test_socket_path_limit_is_exact() -> None:
 def test_a_group_cannot_name_a_shim_of_another_namespace(group: str) -> None:
     with pytest.raises(InvalidArgument):
         socket_path("/s", "/x/g.sock", "default", group)
+
+
+def test_annotations_of_a_spec() -> None:
+    assert spec_annotations(b'{"annotations":{"a":"b"},"process":{}}') == {"a": "b"}
+    assert spec_annotations(b"{}") == {}
+    assert spec_annotations(b'{"annotations":null}') == {}
+
+
+@pytest.mark.parametrize(
+    "config", [b"", b"{", b"[]", b"1", b"\xff", b'{"annotations":[1]}', b'{"annotations":{"a":1}}', b"[" * 100_000]
+)
+def test_a_broken_spec_is_one_clear_error(config: bytes) -> None:
+    with pytest.raises(InvalidArgument, match=r"config\.json"):
+        spec_annotations(config)
