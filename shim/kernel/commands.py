@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -122,6 +123,21 @@ async def run(
             capture.pipe.close()
         if feed is not None:
             feed.close()
+
+
+async def run_uncaptured(children: Children, command: Command, *, on_spawn: Callable[[], None]) -> Exit:
+    """Run a command that hands its stdio on to a process it leaves behind, and return its exit.
+
+    `on_spawn` is called as soon as the command holds its descriptors, so that ours can be closed.  Raises OSError when
+    it cannot be started.
+    """
+    child = children.spawn(command)
+    on_spawn()
+    try:
+        return await child.wait()
+    finally:
+        if child.exit is None:
+            await _end(child)
 
 
 async def _feed(writer: OwnedFd, data: bytes) -> None:
