@@ -1,0 +1,134 @@
+"""Fixtures of the system suite: needs root, a real runc, a static busybox, and for some tests containerd."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.system.harness.bundles import make_rootfs
+from tests.system.harness.census import Census, end_leftovers, settle, take_census
+from tests.system.harness.daemons import Daemon, open_daemon
+from tests.system.harness.driver import Driver, open_driver
+from tests.system.harness.places import Places, enter_private_mounts, make_places, remove_places
+from tests.system.harness.subject import Generation, Kind, Subject, find_subject
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+HERE = Path(__file__).parent
+WANTED = os.environ.get("SHIM_UNDER_TEST", "")
+OURS = WANTED in {"", "ours"} or WANTED.endswith("containerd-shim-trio-v2")
+DESELECTED = pytest.StashKey[list[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "better_than_peer(reason): ours does what the stock Go shim does not; left out when that is under test",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out, and report, what only our shim promises."""
+    if OURS:
+        return
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        marked = item.get_closest_marker("better_than_peer") is not None and HERE in item.path.parents
+        (left_out if marked else kept).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        config.stash[DESELECTED] = [
+            f"{item.nodeid}: {marker.args[0]}" for item in left_out for marker in item.iter_markers("better_than_peer")
+        ]
+        items[:] = kept
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Name what was left out and why."""
+    left_out = config.stash.get(DESELECTED, [])
+    if left_out:
+        terminalreporter.section("left out: ours does better than the shim under test")
+        for line in left_out:
+            terminalreporter.line(line)
+
+
+@pytest.fixture(scope="session")
+def places() -> Iterator[Places]:
+    if os.geteuid() != 0:
+        pytest.skip("the system suite needs root")
+    enter_private_mounts()
+    made = make_places()
+    yield made
+    remove_places(made)
+
+
+@pytest.fixture(scope="session")
+def subject(places: Places) -> Subject:
+    """The shim under test."""
+    directory = places.root / "bin"
+    directory.mkdir()
+    return find_subject(directory)
+
+
+@pytest.fixture(scope="session")
+def rootfs(places: Places) -> Path:
+    """The busybox root file system that the containers share."""
+    return make_rootfs(places.root / "rootfs")
+
+
+@pytest.fixture(scope="session")
+def numbers() -> Iterator[int]:
+    """Numbers for the tests of this run: short directory names, hence short socket paths."""
+    return itertools.count(1)
+
+
+@pytest.fixture
+def directory(places: Places, numbers: Iterator[int]) -> Path:
+    """The test's own directory."""
+    made = places.root / str(next(numbers))
+    made.mkdir(mode=0o755)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def census(places: Places, directory: Path, request: pytest.FixtureRequest) -> Iterator[Census]:
+    """Fails a test that leaves anything behind."""
+    before = take_census(places, directory)
+    yield before
+    after = take_census(places, directory)
+    if after.facts - before.facts:
+        settle(after, before)
+        after = take_census(places, directory)
+    left = sorted(after.facts - before.facts)
+    if left:
+        end_leftovers(after, before)
+        pytest.fail("left behind:\n" + "\n".join(left))
+
+
+@pytest.fixture
+async def driver(subject: Subject, places: Places, directory: Path, rootfs: Path) -> AsyncIterator[Driver]:
+    """A pretended daemon for the shim under test, of the newest generation that the shim understands."""
+    async with open_driver(subject, places, directory, rootfs) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def daemon_2_4(subject: Subject, directory: Path, rootfs: Path) -> AsyncIterator[Daemon]:
+    """A real containerd 2.4."""
+    async with open_daemon(Generation.V2, subject, directory, rootfs) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def daemon_1_6(subject: Subject, directory: Path, rootfs: Path) -> AsyncIterator[Daemon]:
+    """A real containerd 1.6."""
+    if subject.kind is Kind.GO_2_4:
+        pytest.skip("the 2.4 Go shim cannot be started by containerd 1.6")
+    async with open_daemon(Generation.V1_6, subject, directory, rootfs) as opened:
+        yield opened
