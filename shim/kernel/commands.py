@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -19,6 +18,8 @@ from shim.errors import NotFound
 from shim.kernel.pipes import Pipe, capacity, open_pipe
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from shim.kernel.children import Child, Children, Command, Exit
     from shim.kernel.fds import OwnedFd
 

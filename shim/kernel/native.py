@@ -56,10 +56,7 @@ def spawn(
     alive: list[object] = []  # C memory that the request points into
 
     def text(value: str) -> object:
-        raw = os.fsencode(value)
-        if b"\0" in raw:
-            raise ValueError(f"zero byte in {value!r}")
-        pointer = ffi.new("char[]", raw)
+        pointer = ffi.new("char[]", _c_text(value))
         alive.append(pointer)
         return pointer
 
@@ -87,8 +84,61 @@ def spawn(
     result = lib.process_spawn(request, answer)
     if result < 0:
         subject = {_STAGE_CHDIR: f"cannot enter {cwd}", _STAGE_EXEC: f"cannot run {argv[0]}"}
-        raise refusal(-result, subject.get(int(answer.stage), f"cannot start {argv[0]}"))
-    return int(answer.pid), int(answer.pidfd)
+        raise refusal(-result, subject.get(answer.stage, f"cannot start {argv[0]}"))
+    return answer.pid, answer.pidfd
+
+
+def _c_text(value: str) -> bytes:
+    raw = os.fsencode(value)
+    if b"\0" in raw:
+        raise ValueError(f"zero byte in {value!r}")
+    return raw
+
+
+def mount(source: str, target: str, kind: str, flags: int, data: str) -> None:
+    """mount(2); an empty `source`, `kind` or `data` is passed as none.  Raises OSError."""
+    result = lib.mount_attach(
+        _c_text(source) or ffi.NULL, _c_text(target), _c_text(kind) or ffi.NULL, flags, _c_text(data) or ffi.NULL
+    )
+    check(result, f"mount {kind or 'none'} {source or 'none'} on {target}")
+
+
+def unmount(target: str, flags: int) -> None:
+    """umount2(2).  Raises OSError."""
+    check(lib.mount_detach(_c_text(target), flags), f"unmount {target}")
+
+
+def sync_unmount(target: str, flags: int, sync_first: bool) -> tuple[int, int, int, int]:
+    """Sync if asked, then umount2; (sync ns, unmount ns, sync errno, unmount errno), the errors not raised."""
+    report = ffi.new("struct sync_report *")
+    lib.sync_unmount(_c_text(target), flags, sync_first, report)
+    return report.sync_ns, report.unmount_ns, -report.sync_result, -report.unmount_result
+
+
+def open_in_root(root_fd: int, path: str) -> int:
+    """An O_PATH descriptor of `path` with `root_fd` as its "/"; no symlink leads out.  Raises OSError."""
+    opened = ffi.new("int *")
+    check(lib.mount_open_in_root(root_fd, _c_text(path), opened), f"find {path} in its root")
+    return opened[0]
+
+
+def loop_attach(image_fd: int, name: str, *, read_only: bool, direct_io: bool, autoclear: bool) -> tuple[int, int]:
+    """Put a free loop device before an image; (N of /dev/loopN, its descriptor).  Raises OSError, nothing is left."""
+    text = ffi.new("char[]", _c_text(name))
+    request = ffi.new("struct loop_request *")
+    request.image_fd = image_fd
+    request.name = text
+    request.read_only = read_only
+    request.direct_io = direct_io
+    request.autoclear = autoclear
+    device = ffi.new("struct loop_device *")
+    check(lib.loop_attach(request, device), f"set up a loop device for {name}")
+    return device.number, device.fd
+
+
+def loop_detach(fd: int) -> None:
+    """Free a loop device that is ours, now or when its last user ends.  Raises OSError."""
+    check(lib.loop_detach(fd), "free a loop device")
 
 
 def set_subreaper(enabled: bool) -> None:

@@ -1,0 +1,104 @@
+"""Taking off everything that is mounted at a root file system and below it.
+
+The mount table is read, its mounts there are taken off children before parents, and it is read again until none is
+left: what was hidden by another mount shows up once that is gone.  A busy mount is tried 50 times, 50 ms apart, and
+then named.  A mount that is gone already counts as done.  No file is ever removed, and nothing is detached lazily: the
+caller must know when a root is still in use.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from shim.errors import FailedPrecondition, Unknown
+from shim.kernel import mountinfo, mounts
+from shim.mounts.room import room_threads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from shim.kernel.mountinfo import MountEntry
+    from shim.kernel.mounts import Unmounted
+    from shim.kernel.threads import Job, Threads
+
+TRIES: Final = 50
+PAUSE_SECONDS: Final = 0.05
+_MEMORY_ONLY: Final = frozenset({"cgroup", "cgroup2", "devpts", "mqueue", "proc", "ramfs", "sysfs", "tmpfs"})
+
+
+def unmount_order(entries: Sequence[MountEntry]) -> list[MountEntry]:
+    """Children before parents, a later mount before an earlier one of the same depth.
+
+    A mount stacked on another is its child in the table, so stacks come off from the top.
+    """
+    by_id = {entry.id: entry for entry in entries}
+
+    def depth(entry: MountEntry) -> int:
+        steps = 0
+        parent = by_id.get(entry.parent)
+        while parent is not None and steps < len(entries):
+            steps += 1
+            parent = by_id.get(parent.parent)
+        return steps
+
+    return sorted(entries, key=lambda entry: (depth(entry), len(entry.mount_point), entry.id), reverse=True)
+
+
+def worth_syncing(entry: MountEntry, table: Iterable[MountEntry], doomed: Iterable[MountEntry]) -> bool:
+    """Whether to write back before this unmount: only where its file system ends with it.
+
+    A file system that is still mounted elsewhere, such as the host's behind a bind, is not ours to flush.
+    """
+    going = {other.id for other in doomed}
+    return entry.type not in _MEMORY_ONLY and not any(
+        other.device == entry.device and other.id not in going for other in table
+    )
+
+
+async def unmount_all(rootfs: str, *, threads: Threads | None = None) -> Sequence[Unmounted]:
+    """Unmount `rootfs` and all below it; what each one took, in order.
+
+    Raises FailedPrecondition naming the mount that stays busy, Unknown for another refusal of the kernel.  May be
+    called again after either.  A `rootfs` that does not exist has nothing mounted.
+    """
+    pool = room_threads() if threads is None else threads
+    done: list[Unmounted] = []
+    tries = 0
+    while True:
+        finished, failed = await pool.run(f"unmount {rootfs}", lambda job: _one_pass(job, rootfs))
+        done.extend(finished)
+        if not finished and not failed:
+            return done
+        for one in failed:
+            if one.error != errno.EBUSY:
+                raise Unknown(f"failed to unmount {one.target}: {os.strerror(one.error).lower()}")
+        if finished:
+            continue
+        tries += 1
+        if tries >= TRIES:
+            raise FailedPrecondition(f"failed to unmount {failed[0].target}: device or resource busy")
+        await trio.sleep(PAUSE_SECONDS)
+
+
+def _one_pass(
+    job: Job[tuple[list[Unmounted], list[Unmounted]]], rootfs: str
+) -> tuple[list[Unmounted], list[Unmounted]]:
+    """One walk over what is mounted now: the unmounted and the refused."""
+    root = os.path.join(os.path.realpath(os.path.dirname(rootfs.rstrip("/"))), os.path.basename(rootfs.rstrip("/")))
+    table = mountinfo.read_mountinfo()
+    doomed = mountinfo.at_or_below(table, root)
+    finished: list[Unmounted] = []
+    failed: list[Unmounted] = []
+    for entry in unmount_order(doomed):
+        if job.abandoned:
+            break
+        result = mounts.unmount(entry.mount_point, sync=worth_syncing(entry, table, doomed))
+        if result.error == 0:
+            finished.append(result)
+        elif not mounts.is_gone(result.error):
+            failed.append(result)
+    return finished, failed
