@@ -20,6 +20,7 @@ from google.protobuf.any_pb2 import Any
 from google.protobuf.message import DecodeError
 
 from shim.errors import InvalidArgument, Unimplemented
+from shim.wire.address import parse_address
 from shim.wire.proto.bootstrap_pb2 import BootstrapParams, BootstrapResult, Extension, LogLevel
 
 CONTAINERD_VERSION: Final = "2.4.2"
@@ -68,7 +69,7 @@ def legacy_parameters(options: Any | None) -> bytes:
     return b"" if options is None else options.SerializeToString()
 
 
-def wants_legacy_parameters(output: bytes, task_id: str) -> bool:
+def wants_legacy_parameters(output: bytes | bytearray, task_id: str) -> bool:
     """Did a failed `start` fail because the shim took our parameters for the Any of older daemons?
 
     There is nothing to ask a shim beforehand: its `-v` is free text.  But the Go shims of 1.6 to 2.2 parse stdin as an
@@ -104,7 +105,7 @@ def answer_to_json(answer: Answer) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def shown(output: bytes) -> str:
+def shown(output: bytes | bytearray) -> str:
     """The shim's own words, fit for one message: bounded, printable, without the line end."""
     cut = output[:SHOWN_BYTES]
     text = cut.decode(errors="backslashreplace").strip()
@@ -175,13 +176,10 @@ def _from_text(output: bytes) -> Answer:
 
 
 def _check_address(address: str, output: bytes) -> None:
-    """An address is one printable word of a form that 1.7 knows: a scheme, or an abstract socket's name."""
+    """An address is one printable word of a form that can be dialled (protocol.md 1.7)."""
     if not address or not address.isprintable() or any(character.isspace() for character in address):
         raise InvalidArgument(f"the shim answered no address, but: {shown(output)}")
-    scheme, separator, rest = address.partition("://")
-    if not separator:
-        return
-    if scheme != "unix":
-        raise Unimplemented(f"the shim listens on {scheme}://, only unix sockets can be dialled")
-    if not rest.startswith("/"):
-        raise InvalidArgument(f"the shim answered a unix socket without an absolute path: {shown(output)}")
+    try:
+        parse_address(address)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"the shim answered an address that cannot be dialled: {error.message}") from error

@@ -44,6 +44,7 @@ def result(**fields: object) -> bytes:
         (ADDRESS.encode(), Answer(2, ADDRESS)),
         (f"{ADDRESS}\n".encode(), Answer(2, ADDRESS)),
         (f"  {ADDRESS} \n".encode(), Answer(2, ADDRESS)),
+        (b"vsock://3:1024", Answer(2, "vsock://3:1024")),
         (b"/containerd-shim/abstract.sock", Answer(2, "/containerd-shim/abstract.sock")),
     ],
 )
@@ -59,8 +60,8 @@ def test_all_forms_are_read(output: bytes, answer: Answer) -> None:
         (b"panic: oh no\ngoroutine 1", InvalidArgument, "no address, but: panic: oh no; goroutine 1"),
         (f"level=warning msg=x\n{ADDRESS}".encode(), InvalidArgument, "level=warning msg=x; unix://"),
         (b"\xff\xfe\x00junk", InvalidArgument, r"no address, but: \\xff"),
-        (b"unix://relative", InvalidArgument, "absolute path"),
-        (b"vsock://3:1024", Unimplemented, "vsock://"),
+        (b"unix://relative", InvalidArgument, "not absolute"),
+        (b"npipe://x", InvalidArgument, "unknown scheme npipe"),
         (b'{"version":1,"address":"unix:///x"}', InvalidArgument, "without version 2 or more"),
         (b'{"version":true,"address":"unix:///x"}', InvalidArgument, "without version 2 or more"),
         (b'{"version":3}', InvalidArgument, "without version 2 or more"),
