@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
 
 from shim.errors import NotFound
-from shim.kernel.pipes import Pipe, capacity, open_pipe
+from shim.kernel.pipes import capacity, open_pipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +46,7 @@ class _Capture:
         self.limit: Final = limit
         self.pipe: Final = open_pipe()
         self.kept: Final = bytearray()
+        os.set_blocking(self.pipe.reader.fileno(), False)
 
     def take(self) -> int:
         """Read once without blocking; the number of bytes, 0 at EOF.  Raises BlockingIOError."""
@@ -87,28 +89,24 @@ async def run(
     A descriptor 0, 1 or 2 that the command maps itself is left to it, and that output is then empty.  Limits are in
     bytes.  Raises OSError when it cannot be started.
     """
-    captures = {
-        number: _Capture(limit) for number, limit in ((1, stdout_limit), (2, stderr_limit)) if number not in command.fds
-    }
-    feed: Pipe | None = None
-    try:
+    with ExitStack() as owned:
+        captures: dict[int, _Capture] = {}
+        for number, limit in ((1, stdout_limit), (2, stderr_limit)):
+            if number not in command.fds:
+                captures[number] = _Capture(limit)
+                owned.callback(captures[number].pipe.close)
         fds = {number: capture.pipe.writer.fileno() for number, capture in captures.items()}
-        if stdin is not None and 0 not in command.fds:
-            feed = open_pipe()
-            fds[0] = feed.reader.fileno()
-            os.set_blocking(feed.writer.fileno(), False)
-        for capture in captures.values():
-            os.set_blocking(capture.pipe.reader.fileno(), False)
-        child = children.spawn(attrs.evolve(command, fds={**fds, **command.fds}))
-        for capture in captures.values():
-            capture.pipe.writer.close()
+        feed = owned.enter_context(open_pipe()) if stdin is not None and 0 not in command.fds else None
         if feed is not None:
-            feed.reader.close()
+            fds[0] = feed.reader.fileno()
+        child = children.spawn(attrs.evolve(command, fds={**fds, **command.fds}))
         try:
             async with trio.open_nursery() as nursery:
                 for capture in captures.values():
+                    capture.pipe.writer.close()
                     nursery.start_soon(capture.collect)
                 if feed is not None and stdin is not None:
+                    feed.reader.close()
                     nursery.start_soon(_feed, feed.writer, stdin)
                 end = await child.wait()
                 nursery.cancel_scope.cancel()
@@ -119,11 +117,6 @@ async def run(
             capture.drain()
         kept = {number: bytes(capture.kept) for number, capture in captures.items()}
         return Completed(end, kept.get(1, b""), kept.get(2, b""))
-    finally:
-        for capture in captures.values():
-            capture.pipe.close()
-        if feed is not None:
-            feed.close()
 
 
 async def run_uncaptured(children: Children, command: Command, *, on_spawn: Callable[[], None]) -> Exit:
@@ -133,8 +126,8 @@ async def run_uncaptured(children: Children, command: Command, *, on_spawn: Call
     it cannot be started.
     """
     child = children.spawn(command)
-    on_spawn()
     try:
+        on_spawn()
         return await child.wait()
     finally:
         if child.exit is None:
@@ -144,6 +137,7 @@ async def run_uncaptured(children: Children, command: Command, *, on_spawn: Call
 async def _feed(writer: OwnedFd, data: bytes) -> None:
     """Write all of `data`, then EOF; a command that does not read it has its reasons."""
     view = memoryview(data)
+    os.set_blocking(writer.fileno(), False)
     with writer:
         while view:
             try:

@@ -147,16 +147,25 @@ class Threads:
         *,
         undo: Callable[[T], None] | None = None,
         on_abandon: Callable[[Job[T]], None] | None = None,
+        at_end: Callable[[], None] | None = None,
     ) -> T:
         """Do `work` in a thread.  When cancelled, leave at once; a result that comes later is given to `undo`.
 
         `undo` runs in a thread too.  `on_abandon` may help the thread to come back; it runs on the loop and must not
-        block.  Raises what `work` raises, and ResourceExhausted when too many threads hang already.
+        block.  `at_end` is called once, whatever happens, when the thread is done with what the work uses.  Raises
+        what `work` raises, and ResourceExhausted when too many threads hang already.
         """
-        if len(self._stuck) >= STUCK_LIMIT:
-            raise ResourceExhausted(f"{len(self._stuck)} threads of {self.room} hang in the kernel")
         job = Job(what, work, undo)
-        async with self._limiter:
+        if at_end is not None:
+            job.at_end(at_end)
+        try:
+            if len(self._stuck) >= STUCK_LIMIT:
+                raise ResourceExhausted(f"{len(self._stuck)} threads of {self.room} hang in the kernel")
+            await self._limiter.acquire()
+        except BaseException:
+            job.abandon()
+            raise
+        try:
             try:
                 # A limiter of its own: trio would hold a shared one for as long as the abandoned thread lives.
                 return await trio.to_thread.run_sync(
@@ -168,6 +177,11 @@ class Threads:
             except trio.Cancelled:
                 await self._abandon(job, on_abandon)
                 raise
+            except BaseException:
+                job.abandon()  # no thread could be had
+                raise
+        finally:
+            self._limiter.release()
 
     async def _abandon(self, job: Job[T], on_abandon: Callable[[Job[T]], None] | None) -> None:
         if job.abandon():
