@@ -11,21 +11,18 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
 from shim.errors import AlreadyExists, FailedPrecondition, NotFound
 from shim.kernel.mountinfo import at_or_below, read_mountinfo
-from shim.kernel.mounts import is_gone, unmount
 from shim.manager.layout import make_directory
+from shim.mounts.unwind import unmount_all
 
 if TYPE_CHECKING:
     from shim.manager.layout import Layout
-
-BUSY_TRIES: Final = 50
-BUSY_PAUSE: Final = 0.05
 
 
 @attrs.frozen
@@ -80,28 +77,8 @@ async def delete_bundle(bundle: Bundle) -> None:
     the bundle stays, and the deletion can be tried again.
     """
     if await trio.to_thread.run_sync(os.path.isdir, bundle.rootfs):
-        await _unmount_all(bundle.rootfs)
+        await unmount_all(bundle.rootfs)
     await trio.to_thread.run_sync(_remove, bundle)
-
-
-async def _unmount_all(rootfs: str) -> None:
-    """Take off all that is mounted at or below `rootfs`, deepest and newest first (protocol.md 9.1)."""
-    for attempt in range(BUSY_TRIES):
-        left = await trio.to_thread.run_sync(_unmount_once, rootfs)
-        if not left:
-            return
-        if attempt + 1 < BUSY_TRIES:
-            await trio.sleep(BUSY_PAUSE)
-    raise FailedPrecondition(f"{rootfs} cannot be unmounted: {left}")
-
-
-def _unmount_once(rootfs: str) -> str:
-    """One round; the text of the first refusal, empty when nothing is mounted any more."""
-    for entry in reversed(at_or_below(read_mountinfo(), os.path.realpath(rootfs))):
-        done = unmount(entry.mount_point)
-        if done.error and not is_gone(done.error):
-            return os.strerror(done.error)
-    return ""
 
 
 def write_private(path: str, data: bytes, mode: int = 0o600) -> None:

@@ -138,7 +138,7 @@ async def run_delete(launcher: Launcher, bundle: Bundle, binary: str) -> DeleteR
         if completed.exit.status:
             raise Unknown(f"{binary} delete: {shown(completed.stderr)}: {_ending(completed.exit)}")
         if completed.stderr:
-            LOG.warning("%s delete: %s", binary, shown(completed.stderr))
+            LOG.info("%s delete: %s", binary, shown(completed.stderr))
         try:
             return DeleteResponse.FromString(completed.stdout)
         except DecodeError as error:
