@@ -83,7 +83,8 @@ def build_id(source: Path) -> str:
 
 def _pip(*arguments: str, constraints: Path) -> None:
     command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
-    subprocess.run(command, env={**os.environ, "PIP_CONSTRAINT": str(constraints)}, check=True)
+    # Debug information would carry the path of the scratch directory into the native module.
+    subprocess.run(command, env={**os.environ, "PIP_CONSTRAINT": str(constraints), "CFLAGS": "-g0"}, check=True)
 
 
 def _dependency_wheels(copied: Path, cache: Path) -> Path:

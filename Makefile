@@ -1,0 +1,73 @@
+# Everything is made in .venv and build/; built peers are kept outside of the tree (tools/peers.py).
+PREFIX ?= /usr/local
+PYTHON := .venv/bin/python
+PYTEST := $(PYTHON) -m pytest
+READY := .venv/ready
+NATIVE := build/native.stamp
+export SHIM_PEERS_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/containerd-shim-trio/peers
+
+.DEFAULT_GOAL := help
+
+##@ Use
+help: ## Show this list
+	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+run: ready ## Run a container (root) and show output, exit status, pid, shim memory and the time of each step
+	@sh tools/prepare.sh run
+	.venv/bin/shimctl run --timings -- busybox sh -c 'echo "hello from a container, as pid $$$$"; exit 3'
+
+install: ready ## Install under PREFIX (/usr/local): bin/containerd-shim-trio-v2, bin/shimctl, lib/containerd-shim-trio
+	$(PYTHON) -m tools.install install --prefix $(PREFIX)
+
+uninstall: ready ## Take everything that install put under PREFIX away again
+	$(PYTHON) -m tools.install uninstall --prefix $(PREFIX)
+
+##@ Build
+# The package is installed editable, so that .venv/bin has the programs; PIP_CONSTRAINT holds for the build tools too.
+$(READY): pyproject.toml constraints.txt
+	@sh tools/prepare.sh build
+	test -x $(PYTHON) || python3 -m venv .venv
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(PYTHON) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(NATIVE): $(READY) $(wildcard native/*.c native/*.h native/*.py)
+	$(PYTHON) native/build.py
+	@mkdir -p $(@D) && touch $@
+
+.PHONY: ready
+ready: $(READY) $(NATIVE)
+
+native: ready ## Build the native module in place
+
+proto: ready ## Generate the message modules from shim/wire/proto/*.proto
+	$(PYTHON) tools/generate_proto.py
+
+clean: ## Remove what was built, but not .venv and not the peers
+	rm -rf build dist *.egg-info shim/_native.*.so .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find shim native tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+
+##@ Check
+check: ready ## Lint, format, types, import contracts, generated files, module sizes, change fragments
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy --strict
+	.venv/bin/lint-imports --no-logo
+	$(PYTHON) tools/generate_proto.py --check
+	$(PYTHON) tools/check_tree.py
+
+test: ready peers ## Run all tests; without root the system suite is skipped
+	$(PYTEST)
+
+test-root: ready peers ## Run the system suite (root; real runc, containerd and crictl)
+	$(PYTEST) tests/system
+
+test-peer: ready peers ## Run the system suite against the Go shims of containerd 2.4 and 1.6 (root)
+	SHIM_UNDER_TEST=go-2.4 $(PYTEST) tests/system
+	SHIM_UNDER_TEST=go-1.6 $(PYTEST) tests/system
+
+peers: $(READY) ## Install and build the programs of others that the tests use; says what is absent and why
+	@sh tools/prepare.sh run test
+	$(PYTHON) tools/peers.py --build
+
+.PHONY: help run install uninstall native proto clean check test test-root test-peer peers
