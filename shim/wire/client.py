@@ -61,7 +61,7 @@ class ClientConnection:
 
     def __init__(self) -> None:
         self._decoder = FrameDecoder()
-        self._next_id = 1
+        self.next_id = 1
         self._open: dict[int, MethodSpec] = {}
 
     def start(
@@ -77,7 +77,7 @@ class ClientConnection:
         ResourceExhausted, with no id used, when the request is over the frame limit or all ids of the connection are
         used up.
         """
-        stream_id = self._next_id
+        stream_id = self.next_id
         if stream_id > LAST_ID:
             raise ResourceExhausted("all stream ids of this connection are used")
         flags = 0
@@ -85,7 +85,7 @@ class ClientConnection:
             flags = REMOTE_OPEN if method.client_streams else REMOTE_CLOSED
         body = encode_request(service.name, method.name, request, timeout_ns, metadata)
         frame = encode_frame(stream_id, REQUEST, flags, body)
-        self._next_id = stream_id + 2
+        self.next_id = stream_id + 2
         self._open[stream_id] = method
         return stream_id, frame
 

@@ -1,8 +1,8 @@
 """The server's end of a connection, without any I/O: bytes in, events out; answers in, bytes out.
 
 All decisions of protocol.md 1.4 and 1.6 about what a frame means are here; who runs a call, for how long, and who
-writes the bytes is the caller's matter.  Nothing a peer can send raises: it becomes an event, mostly a `Refusal` that carries
-the frame to be written back.  A connection outlives every fault of a single frame.
+writes the bytes is the caller's matter.  Nothing a peer can send raises: it becomes an event, mostly a `Refusal` that
+carries the frame to be written back.  A connection outlives every fault of a single frame.
 """
 
 from __future__ import annotations
