@@ -145,7 +145,7 @@ class Client:
         request: Message,
         response: type[Message] = Message,
         *,
-        timeout: float | None = None,  # noqa: ASYNC109 - it is sent to the server, a scope around the call is not enough
+        timeout: float | None = None,
         namespace: str | None = None,
         metadata: Mapping[str, Sequence[str]] = NO_METADATA,
     ) -> Message:
@@ -182,7 +182,7 @@ class Client:
         method: str,
         request: Message | None = None,
         *,
-        timeout: float | None = None,  # noqa: ASYNC109 - as for call
+        timeout: float | None = None,
         namespace: str | None = None,
         metadata: Mapping[str, Sequence[str]] = NO_METADATA,
     ) -> AsyncIterator[ClientStream]:

@@ -63,7 +63,7 @@ async def _connect(family: int, target: str | tuple[int, int]) -> trio.SocketStr
 
 
 async def _connect_hybrid(path: str, port: int, pause: float) -> trio.SocketStream:
-    """Asks the monitor behind a unix socket for a port of its machine; again when it hangs up, for the port may come."""
+    """Asks the monitor behind a unix socket for a port of its machine, again when it hangs up: the port may come."""
     while True:
         stream = await _connect(socket.AF_UNIX, path)
         try:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from shim import convert
-from shim.errors import NotFound, ShimError
+from shim.errors import AlreadyExists, NotFound, ShimError
 from shim.kernel import files, procfs
 from shim.model import lifecycle
-from shim.model.exits import KILLED_STATUS, ExitRecord
+from shim.model.exits import ExitRecord
 from shim.model.lifecycle import State, Verb
 from shim.model.spec import SpecFacts, spec_facts
 from shim.mounts.apply import mount_all
@@ -31,7 +31,7 @@ from shim.task.process import Process, StdioPaths
 from shim.task.stdio import Streams
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
     from shim.kernel.children import Child, Children
     from shim.model.mounts import Mount
@@ -84,9 +84,10 @@ class Container:
         self._events = events
         self._nursery: trio.Nursery
         self._gone = trio.Event()
+        self._runtime_began = False
 
     async def run_container(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """The container's task: lives until `leave`; a bug in it is this container's alone (design section 4, rule 4)."""
+        """The container's task: lives until `leave`; a bug in it is this container's alone (design 4, rule 4)."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -112,6 +113,9 @@ class Container:
         """
         if not self.bundle.is_dir():
             raise NotFound(f"bundle {self.bundle}: no such directory")
+        if self.runtime.knows(self.id):
+            # Somebody else's, or left by a crash: in neither case may a failed create of ours take it down.
+            raise AlreadyExists(f"OCI runtime create failed: container with id exists in {self.runtime.root}")
         self._write_options()
         self.facts = self._read_spec()
         if self.mounts:
@@ -128,24 +132,26 @@ class Container:
             no_pivot=self.options.no_pivot_root,
             no_new_keyring=self.options.no_new_keyring,
         )
+        self._runtime_began = True
         await self.runtime.create(self.id, options, stdio=streams.child_fds, on_spawn=streams.release_child_ends)
         self._adopt_init(pid_file, mark)
 
     async def roll_back(self) -> None:
         """Undo a Create that failed or lost its caller: runtime state, streams, mounts; never raises."""
         with trio.move_on_after(ROLL_BACK_SECONDS, shield=True):
-            try:
-                await self.runtime.delete(self.id, force=True)
-            except ShimError as error:
-                _log.warning("roll back of %s: %s", self.id, error)
+            if self._runtime_began:
+                await self._undo_step(self.runtime.delete(self.id, force=True))
             if self.init.streams is not None:
-                self.init.streams.close()
-            try:
-                await unmount_all(str(self.rootfs))
-            except (ShimError, OSError) as error:
-                _log.warning("roll back of %s: %s", self.id, error)
+                await self.init.streams.aclose()
+            await self._undo_step(unmount_all(str(self.rootfs)))
             (self.bundle / "init.pid").unlink(missing_ok=True)
         self.leave()
+
+    async def _undo_step(self, step: Awaitable[object]) -> None:
+        try:
+            await step
+        except (ShimError, OSError) as error:
+            _log.warning("roll back of %s: %s", self.id, error)
 
     async def start(self) -> None:
         """Let init run; readers wait meanwhile, and the start event precedes the exit event."""
@@ -187,7 +193,7 @@ class Container:
         child = self._children.adopt(pid, mark)
         self.init.pid = pid
         self.init.child = child
-        self._nursery.start_soon(self._watch_init, child, procfs.start_time(pid), name=f"init {pid}")
+        self._nursery.start_soon(self._watch_init, child, _start_time(pid), name=f"init {pid}")
 
     async def _watch_init(self, child: Child, pid_start: int) -> None:
         ended = await child.wait()
@@ -232,3 +238,11 @@ class Container:
             return spec_facts((self.bundle / "config.json").read_bytes())
         except OSError:
             return SpecFacts()
+
+
+def _start_time(pid: int) -> int:
+    """When the kernel started `pid`; 0 when it has been reaped already."""
+    try:
+        return procfs.start_time(pid)
+    except OSError:
+        return 0

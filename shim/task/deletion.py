@@ -33,10 +33,10 @@ async def dismantle(
     process: Process,
     *,
     delete_runtime: Callable[[], Awaitable[None]],
-    unmount: Callable[[], Awaitable[None]],
+    unmount: Callable[[], Awaitable[object]],
     deadline: float,
 ) -> None:
-    """Take down what a task has outside this process.  Raises the runtime's or the unmount's error, and may be retried."""
+    """Take down what a task has outside this process; raises the first failure, and may be called again after it."""
     failure: list[Exception] = []
 
     async def delete() -> None:
@@ -52,7 +52,7 @@ async def dismantle(
     if failure:
         raise failure[0]
     if process.streams is not None:
-        process.streams.close()
+        await process.streams.aclose()
     await unmount()
 
 
