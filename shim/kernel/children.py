@@ -229,6 +229,19 @@ class SubreaperChildren:
                     child.release()
                 self._living.clear()
 
+    @property
+    def kept(self) -> int:
+        """How many ends wait for somebody to claim them."""
+        return len(self._kept)
+
+    def keep(self, end: Exit) -> None:
+        """Keep an end that nobody has claimed; the oldest one goes when there are too many."""
+        self._ends += 1
+        self._kept.pop(end.pid, None)
+        self._kept[end.pid] = (self._ends, end)
+        if len(self._kept) > KEPT_EXITS:
+            self._kept.popitem(last=False)
+
     def _register(self, child: Child) -> Child:
         self._kept.pop(child.pid, None)  # an earlier owner of the number
         self._living[child.pid] = child
@@ -247,11 +260,7 @@ class SubreaperChildren:
             if child is not None:
                 child.finish(end)
                 continue
-            self._ends += 1
-            self._kept.pop(end.pid, None)
-            self._kept[end.pid] = (self._ends, end)
-            if len(self._kept) > KEPT_EXITS:
-                self._kept.popitem(last=False)
+            self.keep(end)
 
 
 class PidfdChildren:
