@@ -10,6 +10,7 @@ import logging
 import os
 import secrets
 import sys
+from importlib import metadata
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -28,10 +29,21 @@ from shim.model.runtimes import DEFAULT_RUNTIME
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+DISTRIBUTION: Final = "containerd-shim-trio"
 STATUS_HELP: Final = """\b
 Exit status: the container's own (128 + signal when it was killed);
 125 when shimctl, the shim or the runtime failed, 126 when the command
 cannot be run, 127 when it was not found."""
+
+
+def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if not wanted:
+        return
+    try:
+        click.echo(f"shimctl {metadata.version(DISTRIBUTION)}")
+    except metadata.PackageNotFoundError:
+        click.echo("shimctl, run from a work tree that is not installed")
+    context.exit(0)
 
 
 @attrs.frozen
@@ -59,7 +71,14 @@ class Place:
 @click.option("--root", default=DEFAULT_ROOT, show_default=True, help="Directory of what lasts.")
 @click.option("--namespace", default="default", show_default=True, help="Containers of other namespaces are not seen.")
 @click.option("--debug", is_flag=True, help="Tell what is done, and show the shims' logs.")
-@click.version_option(package_name="containerd-shim-trio", prog_name="shimctl")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 @click.pass_context
 def cli(context: click.Context, state: str, root: str, namespace: str, debug: bool) -> None:
     """Run containers through any containerd runtime-v2 shim, without containerd."""
@@ -130,7 +149,7 @@ def run(
             status = await running.run()
         except AlreadyExists as error:
             found = await describe_occupant(manager, place.namespace, request.id, place.command(f"delete {request.id}"))
-            raise AlreadyExists(found) from error
+            raise CommandFailed(ShimError(found)) from error
         if timings:
             for line in running.report.lines:
                 click.echo(line, err=True)
@@ -177,7 +196,7 @@ def run_program(arguments: list[str]) -> int:
         return OWN_FAILURE
     except click.ClickException as error:
         return _fail(f"{error.format_message()} (shimctl --help tells more)", OWN_FAILURE)
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted", 130)
     except Interrupted as error:
         return _fail(line_of(error), 128 + error.signal)
@@ -212,3 +231,7 @@ def _environment(pairs: tuple[str, ...]) -> dict[str, str]:
             raise InvalidArgument(f"--env {pair!r:.100} must be NAME=VALUE")
         found[name] = value
     return found
+
+
+if __name__ == "__main__":
+    main()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shim.errors import ShimError, wire_text
+from shim.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, ShimError, Unavailable, wire_text
 
 OWN_FAILURE: Final = 125
 CANNOT_RUN: Final = 126
@@ -41,7 +41,9 @@ def status_of_create(error: ShimError) -> int:
 
 def line_of(error: BaseException) -> str:
     """The one line for stderr."""
-    if isinstance(error, ShimError):
+    if isinstance(error, InvalidArgument | FailedPrecondition | DeadlineExceeded | Unavailable):
+        text = error.message  # says all; the class would only end the advice in it
+    elif isinstance(error, ShimError):
         text = wire_text(error)
     elif isinstance(error, OSError) and error.strerror:
         text = f"{error.strerror}: {error.filename}" if error.filename else str(error)

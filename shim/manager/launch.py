@@ -162,7 +162,7 @@ async def _attempt(
         try:
             child = launcher.children.spawn(attrs.evolve(command, fds=fds))
         except OSError as error:
-            raise Unknown(f"{binary} start cannot be run: {error.strerror}") from error
+            raise Unknown(f"failed to start shim: {error.strerror}") from error
         try:
             output.writer.close()
             feed.reader.close()
