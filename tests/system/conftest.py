@@ -14,39 +14,46 @@ from tests.system.harness.census import Census, end_leftovers, settle, take_cens
 from tests.system.harness.daemons import Daemon, open_daemon
 from tests.system.harness.driver import Driver, open_driver
 from tests.system.harness.places import Places, enter_private_mounts, make_places, remove_places
-from tests.system.harness.subject import Generation, Kind, Subject, find_subject
+from tests.system.harness.subject import Generation, Kind, Subject, find_subject, generations_of, wanted_kind
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 HERE = Path(__file__).parent
-WANTED = os.environ.get("SHIM_UNDER_TEST", "")
-OURS = WANTED in {"", "ours"} or WANTED.endswith("containerd-shim-trio-v2")
+KIND = wanted_kind()
 DESELECTED = pytest.StashKey[list[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "better_than_peer(reason): ours does what the stock Go shim does not; left out when that is under test",
+        "better_than_peer(reason, only=None): ours does what a stock Go shim (or only the one named) does not; "
+        "left out, and reported, when that is under test",
     )
+
+
+def _why_left_out(item: pytest.Item) -> str:
+    """The reason why the shim under test is not asked this; empty when it is."""
+    if KIND is Kind.OURS or HERE not in item.path.parents:
+        return ""
+    for marker in item.iter_markers("better_than_peer"):
+        if marker.kwargs.get("only", KIND.value) == KIND.value:
+            return str(marker.args[0])
+    if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+        for value in item.callspec.params.values():
+            if isinstance(value, Generation) and value not in generations_of(KIND):
+                return f"containerd {value.value} cannot start this shim"
+    return ""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out, and report, what only our shim promises."""
-    if OURS:
-        return
-    kept: list[pytest.Item] = []
-    left_out: list[pytest.Item] = []
-    for item in items:
-        marked = item.get_closest_marker("better_than_peer") is not None and HERE in item.path.parents
-        (left_out if marked else kept).append(item)
+    reasons = {item: _why_left_out(item) for item in items}
+    left_out = [item for item in items if reasons[item]]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        config.stash[DESELECTED] = [
-            f"{item.nodeid}: {marker.args[0]}" for item in left_out for marker in item.iter_markers("better_than_peer")
-        ]
-        items[:] = kept
+        config.stash[DESELECTED] = [f"{item.nodeid}: {reasons[item]}" for item in left_out]
+        items[:] = [item for item in items if not reasons[item]]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -118,17 +125,10 @@ async def driver(subject: Subject, places: Places, directory: Path, rootfs: Path
         yield opened
 
 
-@pytest.fixture
-async def daemon_2_4(subject: Subject, directory: Path, rootfs: Path) -> AsyncIterator[Daemon]:
-    """A real containerd 2.4."""
-    async with open_daemon(Generation.V2, subject, directory, rootfs) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def daemon_1_6(subject: Subject, directory: Path, rootfs: Path) -> AsyncIterator[Daemon]:
-    """A real containerd 1.6."""
-    if subject.kind is Kind.GO_2_4:
-        pytest.skip("the 2.4 Go shim cannot be started by containerd 1.6")
-    async with open_daemon(Generation.V1_6, subject, directory, rootfs) as opened:
+@pytest.fixture(params=[Generation.V1_6, Generation.V2], ids=lambda generation: generation.value)
+async def daemon(
+    request: pytest.FixtureRequest, subject: Subject, directory: Path, rootfs: Path
+) -> AsyncIterator[Daemon]:
+    """A real containerd of each generation in turn."""
+    async with open_daemon(request.param, subject, directory, rootfs) as opened:
         yield opened

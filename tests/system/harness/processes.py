@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,20 +46,19 @@ async def run_program(
 ) -> Completed:
     """Run to the end within `timeout` seconds, else fail; `join` puts stderr into stdout, as `start` is run."""
     with trio.fail_after(timeout):
-        done = await trio.run_process(
+        run = partial(
+            trio.run_process,
             [str(part) for part in argv],
             stdin=stdin,
             capture_stdout=True,
-            capture_stderr=not join,
-            stderr=subprocess.STDOUT if join else None,
             check=False,
             cwd=cwd,
             env=env,
             umask=umask,
             pass_fds=pass_fds,
-            start_new_session=False,
             process_group=0,
         )
+        done = await (run(stderr=subprocess.STDOUT) if join else run(capture_stderr=True))
     return Completed(done.returncode, done.stdout or b"", done.stderr or b"")
 
 

@@ -1,4 +1,4 @@
-"""A runtime that records how it was run and can be made to fail, in front of the real one (`tests/fakes/runtime.sh`)."""
+"""A runtime that records how it was run and can be made to fail, in front of the real one: `tests/fakes/runtime.sh`."""
 
 from __future__ import annotations
 

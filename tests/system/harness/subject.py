@@ -42,6 +42,23 @@ class Kind(enum.Enum):
     OTHER = "other"
 
 
+def generations_of(kind: Kind) -> frozenset[Generation]:
+    """The callers that a shim of that kind understands."""
+    if kind is Kind.GO_2_4:
+        return frozenset({Generation.V2})
+    if kind is Kind.GO_1_6:
+        return frozenset({Generation.V1_6, Generation.V1_7})
+    return frozenset(Generation)
+
+
+def wanted_kind() -> Kind:
+    """Whose shim `SHIM_UNDER_TEST` names."""
+    wanted = os.environ.get("SHIM_UNDER_TEST", "")
+    if wanted in {"", "ours"} or Path(wanted).name == OUR_NAME:
+        return Kind.OURS
+    return next((kind for kind in Kind if kind.value == wanted), Kind.OTHER)
+
+
 @attrs.frozen
 class Subject:
     """One shim program."""
@@ -58,11 +75,7 @@ class Subject:
     @property
     def generations(self) -> frozenset[Generation]:
         """The callers that this program understands."""
-        if self.kind is Kind.GO_2_4:
-            return frozenset({Generation.V2})
-        if self.kind is Kind.GO_1_6:
-            return frozenset({Generation.V1_6, Generation.V1_7})
-        return frozenset(Generation)
+        return generations_of(self.kind)
 
     @property
     def default_generation(self) -> Generation:
@@ -114,14 +127,15 @@ def _our_program(directory: Path) -> Path:
 def find_subject(directory: Path) -> Subject:
     """The shim that `SHIM_UNDER_TEST` names; `directory` may take a helper script."""
     wanted = os.environ.get("SHIM_UNDER_TEST", "")
-    match wanted:
-        case "" | "ours":
-            return Subject(Kind.OURS, _our_program(directory))
-        case "go-2.4":
-            return Subject(Kind.GO_2_4, peer("containerd-shim-runc-v2"))
-        case "go-1.6":
-            return Subject(Kind.GO_1_6, _machine("containerd-shim-runc-v2"))
-        case _:
-            path = Path(wanted)
-            kind = Kind.OURS if path.name == OUR_NAME else Kind.OTHER
-            return Subject(kind, path.resolve(strict=True))
+    kind = wanted_kind()
+    if "/" in wanted:
+        return Subject(kind, Path(wanted).resolve(strict=True))
+    match kind:
+        case Kind.OURS:
+            return Subject(kind, _our_program(directory))
+        case Kind.GO_2_4:
+            return Subject(kind, peer("containerd-shim-runc-v2"))
+        case Kind.GO_1_6:
+            return Subject(kind, _machine("containerd-shim-runc-v2"))
+        case Kind.OTHER:
+            raise ValueError(f"SHIM_UNDER_TEST={wanted} is neither a known name nor a path")
