@@ -22,13 +22,18 @@ from shim.mounts.apply import mount_all
 from shim.mounts.unwind import unmount_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
 
 @pytest.fixture
-def root(directory: Path) -> Iterator[Path]:
-    """An empty root file system; whatever a failed test leaves on it is detached."""
+async def root(directory: Path) -> AsyncIterator[Path]:
+    """An empty root file system; whatever a failed test leaves on it is detached.
+
+    A worker thread kept from before this suite took its own mount namespace would mount in the machine's: refused.
+    """
+    place = await trio.to_thread.run_sync(os.readlink, "/proc/thread-self/ns/mnt")
+    assert place == os.readlink("/proc/self/ns/mnt"), "worker threads are older than the private mounts"
     made = directory / "rootfs"
     made.mkdir()
     yield made
