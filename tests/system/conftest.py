@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 HERE = Path(__file__).parent
+WANTED = os.environ.get("SHIM_UNDER_TEST", "")
 KIND = wanted_kind()
 DESELECTED = pytest.StashKey[list[str]]()
 

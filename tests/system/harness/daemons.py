@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from tests.system.harness.processes import Completed, is_running, kill_now, run_program, wait_ended
+from tests.system.harness.processes import Completed, is_running, kill_now, parent_of, run_program, wait_ended
 from tests.system.harness.subject import Generation, Subject, containerd_of, ctr_of
 
 if TYPE_CHECKING:
@@ -127,11 +127,29 @@ class Daemon:
     ) -> list[str | Path]:
         """Arguments of `ctr run` on the shared root file system."""
         chosen = runtime or self.subject.runtime
-        return ["run", "--runtime", chosen, "--read-only", *flags, "--rootfs", self.rootfs, identifier, *args]
+        return [
+            "run",
+            "--runtime",
+            chosen,
+            "--read-only",
+            "--env",
+            "PATH=/bin",
+            *flags,
+            "--rootfs",
+            self.rootfs,
+            identifier,
+            *args,
+        ]
 
     async def run(self, identifier: str, args: Sequence[str], *flags: str, timeout: float = 30) -> Completed:
         """`ctr run` to its end."""
         return await self.ctr(*self.run_arguments(identifier, args, *flags), timeout=timeout)
+
+    async def shim_pid(self, identifier: str) -> int:
+        """The shim that serves the task: the parent of its init."""
+        listed = await self.ctr_ok("tasks", "list")
+        (pid,) = [int(line.split()[1]) for line in listed.splitlines()[1:] if line.split()[0] == identifier]
+        return parent_of(pid)
 
     async def remove_everything(self) -> None:
         """Kill and delete every task, then every container."""
