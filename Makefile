@@ -66,8 +66,11 @@ test-peer: ready peers ## Run the system suite against the Go shims of container
 	SHIM_UNDER_TEST=go-2.4 $(PYTEST) tests/system
 	SHIM_UNDER_TEST=go-1.6 $(PYTEST) tests/system
 
+sanitize: ready ## Run the native module's tests with the address and undefined-behaviour sanitizers
+	$(PYTHON) tools/sanitize.py
+
 peers: $(READY) ## Install and build the programs of others that the tests use; says what is absent and why
 	@sh tools/prepare.sh run test
 	$(PYTHON) tools/peers.py --build
 
-.PHONY: help run install uninstall native proto clean check test test-root test-peer peers
+.PHONY: help run install uninstall native proto clean check test test-root test-peer sanitize peers
