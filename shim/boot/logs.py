@@ -113,6 +113,15 @@ def start_logging(fd: int, *, debug: bool, constant: dict[str, str]) -> FifoHand
     return handler
 
 
+def report(bundle: str, message: str, error: BaseException) -> None:
+    """One line about a failure in the log of `bundle`, from a process that has no logging of its own yet."""
+    handler = FifoHandler(open_log(bundle))
+    handler.setFormatter(LogfmtFormatter())
+    fields = {"levelno": logging.CRITICAL, "msg": message, "exc_info": (type(error), error, error.__traceback__)}
+    handler.emit(logging.makeLogRecord(fields))
+    handler.close()
+
+
 def _quoted(text: str) -> str:
     """`text` bare where that is unambiguous, else as a JSON string: one line whatever it holds."""
     return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)

@@ -87,10 +87,10 @@ def adopt_socket(listener: socket.socket) -> BoundSocket:
     return BoundSocket(listener, path, found.st_dev, found.st_ino)
 
 
-def remove_dead_socket(path: str) -> bool:
+def remove_dead_socket(path: str, *, lock_seconds: float | None = None) -> bool:
     """Unlink the socket at `path` if nobody listens behind it; True when it was removed.  Missing is fine."""
     try:
-        with locked_directory(os.path.dirname(path)):
+        with locked_directory(os.path.dirname(path), seconds=lock_seconds):
             if is_alive(path) or not stat.S_ISSOCK(os.lstat(path).st_mode):
                 return False
             os.unlink(path)
@@ -113,11 +113,11 @@ def is_alive(path: str) -> bool:
 
 
 @contextmanager
-def locked_directory(directory: str) -> Iterator[None]:
+def locked_directory(directory: str, *, seconds: float | None = None) -> Iterator[None]:
     """Hold the exclusive flock of `directory`.  Raises Unavailable when it stays taken, FileNotFoundError."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        give_up = time.monotonic() + LOCK_SECONDS
+        give_up = time.monotonic() + (LOCK_SECONDS if seconds is None else seconds)
         while True:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
