@@ -10,21 +10,23 @@ from typing import TYPE_CHECKING, Protocol
 from shim.wire.proto.events_pb2 import (
     TaskCreate,
     TaskDelete,
+    TaskExecAdded,
+    TaskExecStarted,
     TaskExit,
     TaskIO,
+    TaskOOM,
+    TaskPaused,
+    TaskResumed,
     TaskStart,
 )
-from shim.wire.proto.mount_pb2 import Mount as WireMount
+from shim.wire.proto.mount_pb2 import Mount
 from shim.wire.times import timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from google.protobuf.message import Message
 
     from shim.model.exits import ExitRecord
-    from shim.model.mounts import Mount
-    from shim.task.process import StdioPaths
+    from shim.task.container import Container
 
 
 class Publishing(Protocol):
@@ -40,13 +42,20 @@ class TaskEvents:
     def __init__(self, publisher: Publishing) -> None:
         self._publish = publisher.publish
 
-    def created(
-        self, id_: str, pid: int, bundle: str, mounts: Sequence[Mount], stdio: StdioPaths, checkpoint: str
-    ) -> None:
+    def created(self, container: Container) -> None:
         """A task exists."""
-        rootfs = [WireMount(type=m.type, source=m.source, target=m.target, options=m.options) for m in mounts]
-        io = TaskIO(stdin=stdio.stdin, stdout=stdio.stdout, stderr=stdio.stderr, terminal=stdio.terminal)
-        event = TaskCreate(container_id=id_, bundle=bundle, rootfs=rootfs, io=io, checkpoint=checkpoint, pid=pid)
+        stdio = container.init.stdio
+        event = TaskCreate(
+            container_id=container.id,
+            bundle=str(container.bundle),
+            rootfs=[
+                Mount(type=mount.type, source=mount.source, target=mount.target, options=mount.options)
+                for mount in container.mounts
+            ],
+            io=TaskIO(stdin=stdio.stdin, stdout=stdio.stdout, stderr=stdio.stderr, terminal=stdio.terminal),
+            checkpoint=container.checkpoint,
+            pid=container.init.pid,
+        )
         self._publish("/tasks/create", event)
 
     def started(self, id_: str, pid: int) -> None:
@@ -73,3 +82,23 @@ class TaskEvents:
             exited_at=timestamp(record.exited_at_ns if record else None),
         )
         self._publish("/tasks/delete", event)
+
+    def exec_added(self, container: str, process: str) -> None:
+        """An exec is known."""
+        self._publish("/tasks/exec-added", TaskExecAdded(container_id=container, exec_id=process))
+
+    def exec_started(self, container: str, process: str, pid: int) -> None:
+        """An exec runs."""
+        self._publish("/tasks/exec-started", TaskExecStarted(container_id=container, exec_id=process, pid=pid))
+
+    def paused(self, container: str) -> None:
+        """A task is frozen."""
+        self._publish("/tasks/paused", TaskPaused(container_id=container))
+
+    def resumed(self, container: str) -> None:
+        """A task is thawed."""
+        self._publish("/tasks/resumed", TaskResumed(container_id=container))
+
+    def oom(self, container: str) -> None:
+        """The kernel killed something of the task for want of memory."""
+        self._publish("/tasks/oom", TaskOOM(container_id=container))

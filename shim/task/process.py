@@ -97,15 +97,28 @@ class Process:
             await deleting.wait()
 
     @asynccontextmanager
-    async def starting(self) -> AsyncIterator[None]:
-        """The guard for a start: refused by the table, and readers wait until the block has ended."""
+    async def transition(self, verb: Verb) -> AsyncIterator[None]:
+        """The guard around one verb: refused by the table, and its next state is reached if the block ends well.
+
+        An exit that came meanwhile has the last word.
+        """
         async with self.changing():
-            follows = self.next_state(Verb.START)
+            before, follows = self.state, self.next_state(verb)
+            yield
+            if self.state is before:
+                self.state = follows
+
+    @asynccontextmanager
+    async def starting(self) -> AsyncIterator[None]:
+        """The transition of a start, for whose end readers wait."""
+        async with self.transition(Verb.START):
             started = self._starting = trio.Event()
+            if self.exited.is_set():  # an earlier start failed and released its waiters
+                self.exited = trio.Event()
             try:
                 yield
-                self.state = follows
             finally:
+                # Readers wake after this block and its transition, since nothing in between waits.
                 self._starting = None
                 started.set()
 

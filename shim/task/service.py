@@ -13,34 +13,20 @@ from typing import TYPE_CHECKING, Final
 import trio
 from google.protobuf.empty_pb2 import Empty
 
-from shim.errors import AlreadyExists, InvalidArgument, NotFound, ShimError
+from shim.errors import AlreadyExists, InvalidArgument, NotFound, ResourceExhausted
 from shim.model.mounts import Mount
 from shim.model.names import check_identifier
 from shim.rpc.service import Service
+from shim.task import control, creation, execs, init
 from shim.task.container import Container
 from shim.task.options import decode_options
-from shim.task.process import Process, StdioPaths
-from shim.wire.proto.task_pb2 import (
-    ConnectRequest,
-    ConnectResponse,
-    CreateTaskRequest,
-    CreateTaskResponse,
-    DeleteRequest,
-    DeleteResponse,
-    KillRequest,
-    PidsRequest,
-    PidsResponse,
-    ShutdownRequest,
-    StartRequest,
-    StartResponse,
-    StateRequest,
-    StateResponse,
-    WaitRequest,
-    WaitResponse,
-)
+from shim.task.process import StdioPaths
+from shim.wire.proto import task_pb2 as task
+from shim.wire.proto.runc_options_pb2 import ProcessDetails
 from shim.wire.proto.task_types_pb2 import ProcessInfo
 from shim.wire.services import TASK_V2, TASK_V3
 from shim.wire.times import timestamp
+from shim.wire.typeurl import pack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,8 +37,6 @@ if TYPE_CHECKING:
     from shim.task.events import TaskEvents
     from shim.task.jobs import Jobs
 
-MAX_SIGNAL: Final = 64
-"""The last real-time signal, signal(7)."""
 CONTAINERS: Final = 4096
 """Tasks of one shim: beyond any pod, and a bound for a client gone mad."""
 
@@ -60,7 +44,7 @@ CONTAINERS: Final = 4096
 class TaskService:
     """All tasks of this shim.
 
-    `stop` is called when Shutdown finds nothing left.  Creation runs in `janitor`, which outlives any container.
+    `shutdown` is set when Shutdown finds nothing left.  Creation runs in `janitor`, which outlives any container.
     """
 
     def __init__(
@@ -83,24 +67,29 @@ class TaskService:
             "Start": self.start,
             "Delete": self.delete,
             "Pids": self.pids,
+            "Pause": self.pause,
+            "Resume": self.resume,
+            "Checkpoint": self.checkpoint,
             "Kill": self.kill,
+            "Exec": self.exec,
+            "Update": self.update,
             "Wait": self.wait,
             "Connect": self.connect,
             "Shutdown": self.shut_down,
         }
         return [Service(TASK_V3, handlers), Service(TASK_V2, handlers)]
 
-    async def create(self, request: CreateTaskRequest) -> CreateTaskResponse:
+    async def create(self, request: task.CreateTaskRequest) -> task.CreateTaskResponse:
         """A new task; a caller that goes away takes it down with it.
 
         Raises InvalidArgument for an odd id or unknown options, AlreadyExists for a taken id, and what
-        `Container.create` raises; nothing is left of a task that failed.
+        `creation.create` raises; nothing is left of a task that failed.
         """
         check_identifier(request.id, "task id")
         if request.id in self.containers or request.id in self._creating:
             raise AlreadyExists(f"task {request.id}")
         if len(self.containers) >= CONTAINERS:
-            raise InvalidArgument(f"this shim has {CONTAINERS} tasks already")
+            raise ResourceExhausted(f"this shim has {CONTAINERS} tasks already")
         if not request.bundle.startswith("/"):
             raise InvalidArgument(f"bundle {request.bundle!r} is not an absolute path")
         container = Container(
@@ -112,45 +101,87 @@ class TaskService:
             stdio=StdioPaths(request.stdin, request.stdout, request.stderr, request.terminal),
             children=self._children,
             events=self._events,
+            checkpoint=request.checkpoint,
         )
         self._creating.add(request.id)
         await self._janitor.run_or_cancel(f"create {request.id}", partial(self._create, container))
-        return CreateTaskResponse(pid=container.init.pid)
+        return task.CreateTaskResponse(pid=container.init.pid)
 
-    async def start(self, request: StartRequest) -> StartResponse:
+    async def start(self, request: task.StartRequest) -> task.StartResponse:
         """Let a process run; once begun it goes on without the caller."""
         container = self._container(request.id)
-        process = self._process(container, request.exec_id)
-        await container.jobs.run(f"start {request.id}", container.start)
-        return StartResponse(pid=process.pid)
+        if not request.exec_id:
+            await container.jobs.run(f"start {request.id}", partial(init.start, container))
+            return task.StartResponse(pid=container.init.pid)
+        process = container.exec_process(request.exec_id)
+        await container.jobs.run(f"start {request.id} {process.id}", partial(execs.start, container, process))
+        return task.StartResponse(pid=process.pid)
 
-    async def kill(self, request: KillRequest) -> Empty:
-        """Send a signal.  InvalidArgument for one that does not exist; 0 only asks whether the process is there."""
-        if request.signal > MAX_SIGNAL:
-            raise InvalidArgument(f"unknown signal {request.signal}")
+    async def exec(self, request: task.ExecProcessRequest) -> Empty:
+        """Record an exec; nothing runs yet."""
         container = self._container(request.id)
-        self._process(container, request.exec_id)
-        work = partial(container.kill, request.signal, everyone=request.all)
-        await container.jobs.run(f"kill {request.id}", work)
+        stdio = StdioPaths(request.stdin, request.stdout, request.stderr, request.terminal)
+        await execs.add(container, request.exec_id, stdio, request.spec.value)
         return Empty()
 
-    async def delete(self, request: DeleteRequest) -> DeleteResponse:
-        """Take a task down; once begun it goes on without the caller, and only then is the task forgotten."""
+    async def kill(self, request: task.KillRequest) -> Empty:
+        """Send a signal.  InvalidArgument for one that does not exist; 0 only asks whether the process is there."""
+        init.check_signal(request.signal)
         container = self._container(request.id)
-        self._process(container, request.exec_id)
-        work = partial(self._delete_task, container, trio.current_effective_deadline())
-        record = await container.jobs.run(f"delete {request.id}", work)
-        if record is None:
-            return DeleteResponse(exited_at=timestamp(None))
-        return DeleteResponse(pid=record.pid, exit_status=record.status, exited_at=timestamp(record.exited_at_ns))
+        if request.exec_id:
+            await execs.kill(container.exec_process(request.exec_id), request.signal)
+        else:
+            work = partial(init.kill, container, request.signal, everyone=request.all)
+            await container.jobs.run(f"kill {request.id}", work)
+        return Empty()
 
-    async def state(self, request: StateRequest) -> StateResponse:
-        """What is known of a process; waits for nothing but a start in flight."""
-        process = self._process(self._container(request.id), request.exec_id)
-        await process.settled()
+    async def delete(self, request: task.DeleteRequest) -> task.DeleteResponse:
+        """Take a process down; once begun it goes on without the caller, and only then is it forgotten."""
         container = self._container(request.id)
+        deadline = trio.current_effective_deadline()
+        if request.exec_id:
+            process = container.exec_process(request.exec_id)
+            work = partial(execs.delete, container, process, deadline)
+        else:
+            work = partial(self._delete_task, container, deadline)
+        record = await container.jobs.run(f"delete {request.id} {request.exec_id}".rstrip(), work)
+        if record is None:
+            return task.DeleteResponse(exited_at=timestamp(None))
+        return task.DeleteResponse(pid=record.pid, exit_status=record.status, exited_at=timestamp(record.exited_at_ns))
+
+    async def pause(self, request: task.PauseRequest) -> Empty:
+        """Freeze a task."""
+        container = self._container(request.id)
+        await container.jobs.run(f"pause {request.id}", partial(control.pause, container))
+        return Empty()
+
+    async def resume(self, request: task.ResumeRequest) -> Empty:
+        """Thaw a task."""
+        container = self._container(request.id)
+        await container.jobs.run(f"resume {request.id}", partial(control.resume, container))
+        return Empty()
+
+    async def update(self, request: task.UpdateTaskRequest) -> Empty:
+        """Change a task's limits; the type URL of the resources is not looked at (protocol.md 6.1)."""
+        container = self._container(request.id)
+        await container.jobs.run(f"update {request.id}", partial(control.update, container, request.resources.value))
+        return Empty()
+
+    async def checkpoint(self, request: task.CheckpointTaskRequest) -> Empty:
+        """Write a task's processes to a directory."""
+        container = self._container(request.id)
+        options = request.options if request.HasField("options") else None
+        work = partial(control.checkpoint, container, request.path, options)
+        await container.jobs.run(f"checkpoint {request.id}", work)
+        return Empty()
+
+    async def state(self, request: task.StateRequest) -> task.StateResponse:
+        """What is known of a process; waits for nothing but a start in flight."""
+        container = self._container(request.id)
+        process = container.process(request.exec_id)
+        await process.settled()
         record = process.exit
-        return StateResponse(
+        return task.StateResponse(
             id=process.id,
             bundle=str(container.bundle),
             pid=process.pid,
@@ -163,26 +194,33 @@ class TaskService:
             exited_at=timestamp(record.exited_at_ns if record else None),
         )
 
-    async def wait(self, request: WaitRequest) -> WaitResponse:
+    async def wait(self, request: task.WaitRequest) -> task.WaitResponse:
         """Until the process has ended."""
-        process = self._process(self._container(request.id), request.exec_id)
+        process = self._container(request.id).process(request.exec_id)
         await process.exited.wait()
         record = process.exit
         if record is None:
-            return WaitResponse(exited_at=timestamp(None))
-        return WaitResponse(exit_status=record.status, exited_at=timestamp(record.exited_at_ns))
+            return task.WaitResponse(exited_at=timestamp(None))
+        return task.WaitResponse(exit_status=record.status, exited_at=timestamp(record.exited_at_ns))
 
-    async def pids(self, request: PidsRequest) -> PidsResponse:
-        """The processes in the container, by their pids on the host."""
+    async def pids(self, request: task.PidsRequest) -> task.PidsResponse:
+        """The processes in the container by their pids on the host; those of execs say so."""
         container = self._container(request.id)
-        return PidsResponse(processes=[ProcessInfo(pid=pid) for pid in await container.pids()])
+        owners = {process.pid: process.id for process in container.execs.values() if process.pid}
+        infos = []
+        for pid in await container.pids():
+            info = ProcessInfo(pid=pid)
+            if pid in owners:
+                info.info.CopyFrom(pack(ProcessDetails(exec_id=owners[pid])))
+            infos.append(info)
+        return task.PidsResponse(processes=infos)
 
-    async def connect(self, request: ConnectRequest) -> ConnectResponse:
+    async def connect(self, request: task.ConnectRequest) -> task.ConnectResponse:
         """Who serves; never fails, pid 0 for a task that is not here."""
         container = self.containers.get(request.id)
-        return ConnectResponse(shim_pid=os.getpid(), task_pid=container.init.pid if container else 0)
+        return task.ConnectResponse(shim_pid=os.getpid(), task_pid=container.init.pid if container else 0)
 
-    async def shut_down(self, request: ShutdownRequest) -> Empty:
+    async def shut_down(self, request: task.ShutdownRequest) -> Empty:
         """Leave when no task is left; the daemon asks after every deletion."""
         del request
         if not self.containers and not self._creating:
@@ -192,22 +230,18 @@ class TaskService:
     async def _create(self, container: Container) -> None:
         try:
             await self._nursery.start(container.run_container)
-            await container.create()
+            await creation.create(container)
         except BaseException:
-            await container.roll_back()
+            await creation.roll_back(container)
             raise
         else:
             self.containers[container.id] = container
-            self._announce(container)
+            self._events.created(container)
         finally:
             self._creating.discard(container.id)
 
-    def _announce(self, container: Container) -> None:
-        init = container.init
-        self._events.created(container.id, init.pid, str(container.bundle), container.mounts, init.stdio, checkpoint="")
-
     async def _delete_task(self, container: Container, deadline: float) -> ExitRecord | None:
-        record = await container.delete(deadline)
+        record = await init.delete(container, deadline)
         del self.containers[container.id]
         container.leave()
         return record
@@ -216,11 +250,5 @@ class TaskService:
         container = self.containers.get(id_)
         if container is None:
             raise NotFound("container not created")
-        if container.broken is not None:
-            raise ShimError(f"task {id_} failed inside the shim: {container.broken!r}")
+        container.check()
         return container
-
-    def _process(self, container: Container, exec_id: str) -> Process:
-        if exec_id:
-            raise NotFound(f"process does not exist {exec_id}")
-        return container.init
