@@ -50,6 +50,10 @@ class Runtime:
         self._common = arguments.common(root, str(self._log), systemd_cgroup=systemd_cgroup)
         self._environment = {name: value for name, value in os.environ.items() if name not in HIDDEN_VARIABLES}
 
+    def knows(self, container: str) -> bool:
+        """Whether the state root has something under this id, living or left over."""
+        return (Path(self.root) / container).exists()
+
     async def create(
         self,
         container: str,
