@@ -15,7 +15,8 @@ help: ## Show this list
 
 run: ready ## Run a container (root) and show output, exit status, pid, shim memory and the time of each step
 	@sh tools/prepare.sh run
-	.venv/bin/shimctl run --timings -- busybox sh -c 'echo "hello from a container, as pid $$$$"; exit 3'
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" .venv/bin/shimctl run --timings \
+	  sh -c 'echo "hello from $$(uname -sm), as pid $$$$ of a container of my own:"; ps'
 
 install: ready ## Install under PREFIX (/usr/local): bin/containerd-shim-trio-v2, bin/shimctl, lib/containerd-shim-trio
 	$(PYTHON) -m tools.install install --prefix $(PREFIX)

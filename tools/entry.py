@@ -18,16 +18,19 @@ program = name.removesuffix(".py")
 sys.dont_write_bytecode = True
 sys.path.append(f"{build}/lib")
 sys.argv[0] = f"{build}/bin/{program}"
-# An exec closes it: the runtime and its children must not hold the build.  A file system without locks is no reason not
-# to start: who uses a build is also seen in /proc.
+# An exec closes it: the runtime and its children must not hold the build.  Its number is above those of the standard
+# descriptors, which the caller may have left closed.  A file system without locks is no reason not to start: who uses a
+# build is also seen in /proc.
 with contextlib.suppress(OSError):
-    fcntl.flock(posix.open(build, posix.O_RDONLY | posix.O_CLOEXEC), fcntl.LOCK_SH)
+    opened_fd = posix.open(build, posix.O_RDONLY | posix.O_CLOEXEC)
+    fcntl.flock(fcntl.fcntl(opened_fd, fcntl.F_DUPFD_CLOEXEC, 3), fcntl.LOCK_SH)
+    posix.close(opened_fd)
 
 if program == "shimctl":
     from shim.cli.main import main as shimctl
 
-    sys.exit(shimctl())
+    shimctl()
 else:
     from shim.boot.main import main as shim
 
-    sys.exit(shim())
+    shim()

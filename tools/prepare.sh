@@ -55,4 +55,4 @@ echo "installing:$missing"
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
 # shellcheck disable=SC2086 # the list is split on purpose
-apt-get install -y -qq --no-install-recommends $missing
+apt-get install -y -qq --no-install-recommends $missing > /dev/null
