@@ -278,18 +278,25 @@ def _timeout_ns(timeout_s: float | None) -> int:
 
 @asynccontextmanager
 async def open_client(stream: trio.abc.Stream) -> AsyncIterator[Client]:
-    """A client on a connected stream, which is closed when the block is left."""
+    """A client on a connected stream, which is closed when the block is left.
+
+    What the block raises comes out as it is, in no group.
+    """
     transport = transport_for(stream)
+    failure: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
-            # The nursery inside dies with the connection, the block around it must not.
+            # A lost connection ends the nursery inside the task, never the block of the caller.
             client = await nursery.start(_run_connection, transport)
             try:
                 yield client
-            finally:
-                nursery.cancel_scope.cancel()
+            except BaseException as error:
+                failure = error
+            nursery.cancel_scope.cancel()
     finally:
         await transport.aclose()
+    if failure is not None:
+        raise failure
 
 
 async def _run_connection(transport: Transport, task_status: trio.TaskStatus[Client]) -> None:

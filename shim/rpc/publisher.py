@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -111,42 +110,42 @@ class Publisher:
 
     async def _send_over_one_connection(self) -> bool:
         """Send until the connection or an attempt fails; whether anything was delivered or decided."""
+        assert self._connect is not None
+        self._drop_expired()
+        try:
+            async with self._connect() as client:
+                return await self._send(client)
+        except ShimError as error:  # nobody to connect to
+            if self._flushing:
+                while self._queue:
+                    self._give_up(self._queue.head, str(error))
+            return False
+
+    async def _send(self, client: Client) -> bool:
         progressed = False
-        async with AsyncExitStack() as stack:
-            client: Client | None = None
-            while True:
-                while not self._queue:
-                    if self._flushing:
-                        return progressed
-                    await self._change.wait()
-                head = self._queue.head
-                if trio.current_time() >= head.expires:
-                    self._give_up(head, "it is too old")
-                    continue
-                try:
-                    with trio.fail_after(self._attempt):
-                        if client is None:
-                            assert self._connect is not None
-                            client = await stack.enter_async_context(self._connect())
-                        await client.call(
-                            EVENTS, "Forward", head.request, namespace=self._namespace, timeout=self._attempt
-                        )
-                except trio.TooSlowError:
-                    error: ShimError = DeadlineExceeded(f"no answer within {self._attempt:g} s")
-                except ShimError as caught:
-                    error = caught
-                else:
-                    progressed = True
-                    self._done(head, delivered=True)
-                    continue
-                if not isinstance(error, _PASSING) or self._flushing:
-                    progressed = True
+        while True:
+            self._drop_expired()
+            while not self._queue:
+                if self._flushing:
+                    return progressed
+                await self._change.wait()
+            head = self._queue.head
+            try:
+                await client.call(EVENTS, "Forward", head.request, namespace=self._namespace, timeout=self._attempt)
+            except _PASSING as error:
+                if self._flushing:
                     self._give_up(head, str(error))
-                    if isinstance(error, _PASSING):
-                        return progressed
-                    continue
                 # A connection that has served and then broke, as when the daemon restarts, is made again at once.
                 return progressed
+            except ShimError as error:
+                self._give_up(head, str(error))
+            else:
+                self._done(head, delivered=True)
+            progressed = True
+
+    def _drop_expired(self) -> None:
+        while self._queue and trio.current_time() >= self._queue.head.expires:
+            self._give_up(self._queue.head, "it is too old")
 
     async def _rest(self, seconds: float) -> None:
         """Pause, cut short by a flush."""
