@@ -35,13 +35,14 @@ R = TypeVar("R", bound=Message)
 class ShimConnection:
     """A shim that was reached; made by `connect`."""
 
-    def __init__(self, client: Client, namespace: str, version: int, scope: trio.CancelScope) -> None:
+    def __init__(self, client: Client, answer: Answer, namespace: str, scope: trio.CancelScope) -> None:
         self._client = client
         self._scope = scope
-        self._proven = version < 3
+        self._proven = answer.version < 3
         self._process: OwnedFd | None = None
         self.namespace = namespace
-        self.version = version
+        self.address = answer.address
+        self.version = answer.version
         self.pid = 0
         """The shim's pid as it said itself; 0 until then."""
 
@@ -127,7 +128,7 @@ async def connect(nursery: trio.Nursery, answer: Answer, namespace: str, task_id
     """
     scope = trio.CancelScope()
     client = await nursery.start(_hold, answer.address, scope)
-    connection = ShimConnection(client, namespace, answer.version, scope)
+    connection = ShimConnection(client, answer, namespace, scope)
     try:
         await connection.greet(task_id)
     except BaseException:

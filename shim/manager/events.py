@@ -1,7 +1,7 @@
 """The socket on which shims publish their events (protocol.md 5.2).
 
 One manager listens for a whole state directory: whoever holds the lock of its `events` directory.  A manager that comes
-second does without; its shims publish to the first, or keep and drop by their own bounds.
+second holds a connection to the first, whose end tells it to take over; meanwhile its shims publish to the first.
 
 Invariants: an event reaches the callback only after the receiver's checks (namespace, topic, time), else its sender
 gets InvalidArgument; the callback is sync and must not block; a socket file left by a dead manager is replaced, one of
@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Final
 import trio
 from google.protobuf.empty_pb2 import Empty
 
-from shim.errors import InvalidArgument
+from shim.errors import InvalidArgument, ShimError
 from shim.kernel.fds import OwnedFd
 from shim.model.names import check_identifier
+from shim.rpc.dial import dial
 from shim.rpc.server import Service, serve_ttrpc
 from shim.wire.services import EVENTS
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger("shim.manager")
 BACKLOG: Final = 128
+TURN_SECONDS: Final = 0.02
+"""Between two tries for the lock while its holder is about to listen, or has hung up and is about to let go."""
 
 
 def check_envelope(envelope: Envelope) -> None:
@@ -55,7 +58,7 @@ async def run_events(
     *,
     task_status: trio.TaskStatus[bool] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve the event socket until cancelled; starts with False, and ends, when another manager serves it."""
+    """Serve the event socket until cancelled; starts with False when another manager serves it, and waits its turn."""
 
     async def forward(request: ForwardRequest) -> Empty:
         check_envelope(request.envelope)
@@ -67,20 +70,42 @@ async def run_events(
         return Empty()
 
     with OwnedFd(os.open(layout.events_lock, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as lock:
-        try:
-            fcntl.flock(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        first = _try_lock(lock)
+        if not first:
             LOG.debug("another manager listens on %s", layout.events_address)
             task_status.started(False)
-            return
+            while not _try_lock(lock):
+                await _wait_gone(layout.events_address)
         listener = await _listen(layout)
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(serve_ttrpc, listener, [Service(EVENTS, {"Forward": forward})])
-                task_status.started(True)
+                if first:
+                    task_status.started(True)
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(layout.events_address)
+
+
+def _try_lock(lock: OwnedFd) -> bool:
+    try:
+        fcntl.flock(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+async def _wait_gone(address: str) -> None:
+    """Wait until who listens there hangs up; a moment only when nobody listens yet, or not any more."""
+    try:
+        stream = await dial(address)
+    except ShimError:
+        await trio.sleep(TURN_SECONDS)
+        return
+    async with stream:
+        with contextlib.suppress(trio.BrokenResourceError):
+            while await stream.receive_some():
+                pass
 
 
 async def _listen(layout: Layout) -> trio.SocketListener:

@@ -11,7 +11,7 @@ import contextlib
 import os
 import sys
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 import trio
@@ -26,6 +26,7 @@ from shim.manager.launch import Launcher, run_delete, start_shim
 from shim.manager.layout import Layout
 from shim.manager.logs import open_log, run_log, to_logger
 from shim.manager.lookup import ShimLookup
+from shim.manager.sockets import remove_dead_socket
 from shim.manager.spec import remapped_root_group
 from shim.manager.steps import StepTimes
 from shim.manager.tasks import Task
@@ -34,7 +35,7 @@ from shim.model.runtimes import DEFAULT_RUNTIME
 from shim.wire.proto.task_pb2 import CreateTaskRequest, CreateTaskResponse
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from google.protobuf.any_pb2 import Any
 
@@ -50,6 +51,35 @@ ADDRESS_FILE: Final = "address"
 
 def _ignore_event(event: Envelope) -> None:
     """The callback used when none is given."""
+
+
+T = TypeVar("T")
+
+
+async def finish_when_cancelled(call: Callable[[], Awaitable[T]], grace: float) -> T:
+    """What `call` returns; a cancellation from outside reaches it only after `grace` seconds more, then goes on."""
+    results: list[T] = []
+    failures: list[Exception] = []
+    scope = trio.CancelScope(shield=True)  # its deadline is set below, when somebody cancels
+
+    async def watch() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            scope.deadline = trio.current_time() + grace
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        with scope:
+            try:
+                results.append(await call())
+            except Exception as error:  # carried around the nursery, which would wrap it in a group
+                failures.append(error)
+        nursery.cancel_scope.cancel()
+    if failures:
+        raise failures[0]
+    await trio.lowlevel.checkpoint_if_cancelled()
+    return results[0]
 
 
 @attrs.frozen
@@ -153,7 +183,8 @@ class Manager:
         """Remove a task whose shim does not answer: its `delete` command, then the bundle."""
         bundle = find_bundle(self.config.layout, namespace, task_id)
         with contextlib.suppress(ShimError):
-            binary, _ = _read_bootstrap(bundle)
+            binary, answer = _read_bootstrap(bundle)
+            await remove_dead_socket(answer.address)
             await run_delete(self._launcher, bundle, binary)
         await delete_bundle(bundle)
 
@@ -181,7 +212,11 @@ class Manager:
             stderr=inputs.stderr,
             options=inputs.options,
         )
-        return (await task.shim.call("Create", request, CreateTaskResponse)).pid
+        # A Create whose caller goes away is not undone by every shim: it must be over, for good or bad, before the
+        # task is given up, or the runtime would go on making what is being removed (seen with the Go shims).
+        grace = self.config.budgets.cleanup.seconds
+        answer = await finish_when_cancelled(lambda: task.shim.call("Create", request, CreateTaskResponse), grace)
+        return answer.pid
 
     async def _hold_log(self, bundle: Bundle) -> trio.CancelScope:
         scope = await self._nursery.start(run_log, open_log(bundle.log), bundle.id, self.config.on_log)
@@ -199,15 +234,34 @@ async def open_manager(config: ManagerConfig) -> AsyncIterator[Manager]:
     """A manager for the block.  Leaving it stops watching and hangs up; containers and their shims go on."""
     await trio.to_thread.run_sync(config.layout.prepare)
     failure: Exception | None = None
-    async with open_children() as children, trio.open_nursery() as nursery:
-        await nursery.start(run_events, config.layout, config.on_event)
+    async with trio.open_nursery() as outer:
+        started: tuple[Children, trio.Nursery, trio.CancelScope] = await outer.start(_run_background, config)
+        children, nursery, scope = started
         try:
             yield Manager(config, children, nursery)
-        except Exception as error:  # carried around the nurseries, which would wrap it in groups
+        except Exception as error:  # carried around the nursery, which would wrap it in a group
             failure = error
-        nursery.cancel_scope.cancel()
+        finally:
+            scope.cancel()
     if failure is not None:
         raise failure
+
+
+async def _run_background(
+    config: ManagerConfig,
+    *,
+    task_status: trio.TaskStatus[tuple[Children, trio.Nursery, trio.CancelScope]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Children, connections, logs and events.  A cancelled block still needs them to clean up after itself.
+
+    So they do not see a cancellation from outside; `open_manager` ends them when its block has ended.
+    """
+    with trio.CancelScope() as scope:
+        async with open_children() as children, trio.open_nursery() as nursery:
+            await nursery.start(run_events, config.layout, config.on_event)
+            scope.shield = True  # its deadline is the end of the block
+            task_status.started((children, nursery, scope))
+            await trio.sleep_forever()
 
 
 def _read_bootstrap(bundle: Bundle) -> tuple[str, Answer]:

@@ -19,6 +19,7 @@ from google.protobuf.empty_pb2 import Empty
 from shim.errors import ConnectionClosed, FailedPrecondition, NotFound, ShimError
 from shim.manager.bundle import delete_bundle
 from shim.manager.launch import run_delete
+from shim.manager.sockets import remove_dead_socket
 from shim.wire.proto.task_pb2 import (
     CloseIORequest,
     DeleteRequest,
@@ -204,7 +205,9 @@ class Task:
         if self._exit is not None:
             return self._exit
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * self._launcher.budgets.cleanup.seconds):
-            self.shim.kill()
+            if self.shim.kill():
+                await self.shim.wait_ended()
+            await remove_dead_socket(self.shim.address)
             try:
                 found = _exit_of(await run_delete(self._launcher, self.bundle, self.binary))
                 self._exit = attrs.evolve(found, shim_lost=True)

@@ -10,7 +10,7 @@ import trio
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from shim.errors import InvalidArgument
+from shim.errors import InvalidArgument, Unavailable
 from shim.manager.events import run_events
 from shim.manager.layout import Layout
 from shim.manager.logs import LONGEST_LINE, open_log, run_log
@@ -116,19 +116,41 @@ async def test_events_reach_the_callback_when_they_are_sound(tmp_path: Path) -> 
     assert not os.path.exists(layout.events_address)
 
 
+async def forward_patiently(layout: Layout) -> None:
+    """As a shim's publisher: again while nobody listens."""
+    while True:
+        try:
+            async with open_unix_client(layout.events_address) as client:
+                await client.call(EVENTS, "Forward", ForwardRequest(envelope=envelope()), Empty)
+                return
+        except* Unavailable:
+            await trio.sleep(0.01)
+
+
 async def test_one_manager_listens_and_the_next_takes_over(tmp_path: Path) -> None:
     layout = Layout(str(tmp_path / "s"), str(tmp_path / "r"))
     layout.prepare()
-    async with trio.open_nursery() as first:
-        assert await first.start(run_events, layout, lambda _: None)
+    got: list[str] = []
+    with trio.fail_after(5):
         async with trio.open_nursery() as second:
-            assert not await second.start(run_events, layout, lambda _: None)
-        assert os.path.exists(layout.events_address)
-        first.cancel_scope.cancel()
+            async with trio.open_nursery() as first:
+                assert await first.start(run_events, layout, lambda _: got.append("first"))
+                assert not await second.start(run_events, layout, lambda _: got.append("second"))
+                await forward_patiently(layout)
+                first.cancel_scope.cancel()
+            await forward_patiently(layout)
+            second.cancel_scope.cancel()
+    assert got == ["first", "second"]
+    assert not os.path.exists(layout.events_address)
+
+
+async def test_a_socket_that_a_dead_manager_left_is_replaced(tmp_path: Path) -> None:
+    layout = Layout(str(tmp_path / "s"), str(tmp_path / "r"))
+    layout.prepare()
     (tmp_path / "s" / "events.sock").touch()
-    async with trio.open_nursery() as third:
-        assert await third.start(run_events, layout, lambda _: None)
-        third.cancel_scope.cancel()
+    async with trio.open_nursery() as nursery:
+        assert await nursery.start(run_events, layout, lambda _: None)
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_callback_that_fails_does_not_reach_the_shim(tmp_path: Path) -> None:
