@@ -38,6 +38,7 @@ SOURCE_FILES: Final = (
     "tools/make_build.py",
 )
 NOT_SOURCE: Final = ("__pycache__", "*.so", "*.o", "*.pyc", "_native.c")
+NO_REVISION: Final = 'REVISION: Final = ""'
 LAUNCHER_FLAGS: Final = ("-std=gnu11", "-O2", "-s", "-static", "-Wall", "-Wextra", "-Werror")
 # pip's own bookkeeping; one of the files has the path of the wheel in it.
 PIP_RECORDS: Final = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
@@ -72,6 +73,15 @@ def _build_id(copied: Path) -> str:
         digest.update(path.read_bytes())
     version = tomllib.loads((copied / "pyproject.toml").read_text())["project"]["version"]
     return f"{version}-{digest.hexdigest()[:12]}"
+
+
+def _write_revision(copied: Path, revision: str) -> None:
+    """Have the programs say with `-v` which build they are."""
+    module = copied / "shim/boot/version.py"
+    text = module.read_text()
+    if text.count(NO_REVISION) != 1:
+        raise ValueError(f"{module} does not have the line {NO_REVISION}")
+    module.write_text(text.replace(NO_REVISION, f'REVISION: Final = "{revision}"'))
 
 
 def build_id(source: Path) -> str:
@@ -145,6 +155,7 @@ def make_build(source: Path, cache: Path, parent: Path) -> Path:
         place = parent / name
         if place.exists():
             return place
+        _write_revision(copied, name.rpartition("-")[2])
         with tempfile.TemporaryDirectory(prefix=".new-", dir=parent) as unfinished:
             build = Path(unfinished) / name
             (build / "bin").mkdir(parents=True)

@@ -10,7 +10,7 @@ RUNTIME_NAME: Final = "io.containerd.trio.v2"
 VERSION: Final = "0.1.0"
 """Equal to the version in pyproject.toml (a test compares them); package metadata is too slow to ask for here."""
 REVISION: Final = ""
-"""The commit this was built from; filled in by packaging, empty in a work tree."""
+"""The build (tools/make_build.py), a hash of all that went in; filled in by it, empty in a work tree."""
 API_VERSION: Final = 3
 """The newest task API served; version 2 is served beside it (protocol.md 2.4)."""
 
