@@ -3,31 +3,47 @@
 The mount table is read, its mounts there are taken off children before parents, and it is read again until none is
 left: what was hidden by another mount shows up once that is gone.  A busy mount is tried 50 times, 50 ms apart, and
 then named.  A mount that is gone already counts as done.  No file is ever removed, and nothing is detached lazily: the
-caller must know when a root is still in use.
+caller must know when a root is still in use.  A slow unmount, which is the kernel writing dirty pages back, leaves one
+line in the log with all that explains it.
 """
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from typing import TYPE_CHECKING, Final
 
+import attrs
 import trio
 
 from shim.errors import FailedPrecondition, Unknown
-from shim.kernel import mountinfo, mounts
+from shim.kernel import meminfo, mountinfo, mounts
 from shim.mounts.room import room_threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from shim.kernel.meminfo import PageCache
     from shim.kernel.mountinfo import MountEntry
     from shim.kernel.mounts import Unmounted
     from shim.kernel.threads import Job, Threads
 
 TRIES: Final = 50
 PAUSE_SECONDS: Final = 0.05
+SLOW_NS: Final = 1_000_000_000
+"""An unmount that takes longer is worth a line in the log."""
+_log: Final = logging.getLogger("shim.mounts")
 _MEMORY_ONLY: Final = frozenset({"cgroup", "cgroup2", "devpts", "mqueue", "proc", "ramfs", "sysfs", "tmpfs"})
+
+
+@attrs.frozen
+class Pass:
+    """One walk over the mounts: what came off, what was refused, and what is to be said of the slow ones."""
+
+    finished: Sequence[Unmounted]
+    failed: Sequence[Unmounted]
+    slow: Sequence[str]
 
 
 def unmount_order(entries: Sequence[MountEntry]) -> list[MountEntry]:
@@ -69,36 +85,48 @@ async def unmount_all(rootfs: str, *, threads: Threads | None = None) -> Sequenc
     done: list[Unmounted] = []
     tries = 0
     while True:
-        finished, failed = await pool.run(f"unmount {rootfs}", lambda job: _one_pass(job, rootfs))
-        done.extend(finished)
-        if not finished and not failed:
+        walk = await pool.run(f"unmount {rootfs}", lambda job: _one_pass(job, rootfs))
+        for line in walk.slow:
+            _log.warning("%s", line)
+        done.extend(walk.finished)
+        if not walk.finished and not walk.failed:
             return done
-        for one in failed:
+        for one in walk.failed:
             if one.error != errno.EBUSY:
                 raise Unknown(f"failed to unmount {one.target}: {os.strerror(one.error).lower()}")
-        if finished:
+        if walk.finished:
             continue
         tries += 1
         if tries >= TRIES:
-            raise FailedPrecondition(f"failed to unmount {failed[0].target}: device or resource busy")
+            raise FailedPrecondition(f"failed to unmount {walk.failed[0].target}: device or resource busy")
         await trio.sleep(PAUSE_SECONDS)
 
 
-def _one_pass(
-    job: Job[tuple[list[Unmounted], list[Unmounted]]], rootfs: str
-) -> tuple[list[Unmounted], list[Unmounted]]:
-    """One walk over what is mounted now: the unmounted and the refused."""
+def _one_pass(job: Job[Pass], rootfs: str) -> Pass:
     root = os.path.join(os.path.realpath(os.path.dirname(rootfs.rstrip("/"))), os.path.basename(rootfs.rstrip("/")))
     table = mountinfo.read_mountinfo()
     doomed = mountinfo.at_or_below(table, root)
     finished: list[Unmounted] = []
     failed: list[Unmounted] = []
+    slow: list[str] = []
+    before = meminfo.read_page_cache() if doomed else None
     for entry in unmount_order(doomed):
         if job.abandoned:
             break
         result = mounts.unmount(entry.mount_point, sync=worth_syncing(entry, table, doomed))
+        if before is not None and result.sync_ns + result.unmount_ns > SLOW_NS:
+            slow.append(describe_slow(result, entry.type, before, meminfo.read_page_cache()))
         if result.error == 0:
             finished.append(result)
         elif not mounts.is_gone(result.error):
             failed.append(result)
-    return finished, failed
+    return Pass(finished, failed, slow)
+
+
+def describe_slow(result: Unmounted, kind: str, before: PageCache, after: PageCache) -> str:
+    """What took so long: the line that goes into the log."""
+    return (
+        f"slow unmount of {result.target} ({kind}): sync {result.sync_ns / 1e9:.3f} s, "
+        f"unmount {result.unmount_ns / 1e9:.3f} s; dirty {before.dirty} -> {after.dirty} bytes, "
+        f"writeback {before.writeback} -> {after.writeback} bytes"
+    )
