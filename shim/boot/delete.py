@@ -87,7 +87,8 @@ def read_bundle(path: str, flags: Flags) -> Bundle:
     record: ExitRecord | None = None
     with _tolerated():
         record = believable(convert.exit_record_from_json(read_bounded(os.path.join(path, "exit.json"))), flags)
-    return Bundle(path, options, _read_pid(path), record, tuple(dict.fromkeys(_socket_paths(path, flags))))
+    pid = _read_pid(path) or _pid_in_runtime(f"{options.runtime_root(flags.namespace)}/{flags.id}")
+    return Bundle(path, options, pid, record, tuple(dict.fromkeys(_socket_paths(path, flags))))
 
 
 def believable(record: ExitRecord, flags: Flags) -> ExitRecord | None:
@@ -157,6 +158,15 @@ def _read_pid(bundle: str) -> int:
     with _tolerated():
         pid = int(read_text(os.path.join(bundle, PID_FILE), limit=64))
         if 0 < pid <= _MAX_PID:
+            return pid
+    return 0
+
+
+def _pid_in_runtime(state: str) -> int:
+    """What runc itself noted in its state directory, where the pid file is lost."""
+    with _tolerated():
+        pid = json.loads(read_bounded(os.path.join(state, "state.json")))["init_process_pid"]
+        if isinstance(pid, int) and 0 < pid <= _MAX_PID:
             return pid
     return 0
 
