@@ -113,6 +113,10 @@ class Driver:
             setattr(message, name, value)
         return pack(message)
 
+    def default_options(self) -> AnyMessage:
+        """Options as a daemon gives them that was asked for nothing: the runtime's root is the usual one."""
+        return pack(runc_options_pb2.Options())
+
     def environment(self, generation: Generation) -> dict[str, str]:
         """What a daemon of that generation puts into the environment (protocol.md 2.3)."""
         env = {
@@ -163,11 +167,12 @@ class Driver:
         pass_fds: Sequence[int] = (),
         stdin: bytes | None = None,
         options: AnyMessage | None = None,
+        command: Sequence[str] | None = None,
     ) -> Completed:
         """The start command alone, its two outputs joined as the daemon joins them."""
         caller = generation or self.generation
         return await run_program(
-            self.command(bundle.id, "start"),
+            command or self.command(bundle.id, "start"),
             stdin=self.start_input(bundle.id, caller, options) if stdin is None else stdin,
             cwd=bundle.path,
             env={**self.environment(caller), **(env or {})},
@@ -235,6 +240,8 @@ class Driver:
     async def close(self) -> None:
         """End what the test left, by the shims' own calls, and with the `delete` command where a shim is gone."""
         for shim in self.shims:
+            if text := shim.log.drain():
+                print(f"log of shim {shim.pid}:\n{text}")  # noqa: T201 - pytest shows it with a failure
             if is_running(shim.pid):
                 await self._close_living(shim)
             if not is_running(shim.pid):

@@ -45,10 +45,12 @@ class DaemonEvents:
 
     async def wait_for(self, container_id: str, topic: str, *, timeout: float = 10) -> None:
         """Return when such an event came; TooSlowError after `timeout` seconds."""
-        with trio.fail_after(timeout):
+        with trio.move_on_after(timeout):
             async with self._changed:
                 while topic not in self.topics(container_id):
                     await self._changed.wait()
+                return
+        raise trio.TooSlowError(f"no {topic} of {container_id}, only {self.topics(container_id)}")
 
     async def read(self, output: trio.abc.ReceiveStream) -> None:
         """Take lines until the other end is closed."""
