@@ -57,10 +57,18 @@ check: ready ## Lint, format, types, import contracts, generated files, module s
 	$(PYTHON) tools/generate_proto.py --check
 	$(PYTHON) tools/check_tree.py
 
-test: ready peers ## Run all tests; without root the system suite is skipped
+# The suite drives the installed program, launcher and all, not the one in .venv; SHIM_UNDER_TEST names another.
+INSTALLED := $(CURDIR)/build/installed
+.PHONY: installed
+installed: ready
+	$(PYTHON) -m tools.install install --prefix $(INSTALLED)
+
+test: export SHIM_UNDER_TEST ?= $(INSTALLED)/bin/containerd-shim-trio-v2
+test: ready peers installed ## Run all tests; without root the system suite is skipped
 	$(PYTEST)
 
-test-root: ready peers ## Run the system suite (root; real runc, containerd and crictl)
+test-root: export SHIM_UNDER_TEST ?= $(INSTALLED)/bin/containerd-shim-trio-v2
+test-root: ready peers installed ## Run the system suite (root; real runc, containerd and crictl)
 	$(PYTEST) tests/system
 
 test-peer: ready peers ## Run the system suite against the Go shims of containerd 2.4 and 1.6 (root)
