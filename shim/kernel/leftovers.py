@@ -19,9 +19,10 @@ from shim.kernel.procfs import command_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-PASSES: Final = 5
-"""Looks at /proc before giving up: what is being killed may start another meanwhile."""
+PASSES: Final = 20
+"""Looks at /proc before giving up: what is being killed may start another meanwhile, or be in the middle of an exec."""
 _GROUP: Final = 2
+_ENDED: Final = -1
 
 
 def kill_leftovers(group: int, pipe_fd: int, arguments: Mapping[str, str]) -> int:
@@ -41,9 +42,10 @@ def kill_leftovers(group: int, pipe_fd: int, arguments: Mapping[str, str]) -> in
 
     sent = 0
     for _ in range(PASSES):
-        killed = sum(_kill(pid, belongs) for pid in _pids())
+        pids = list(_pids())
+        killed = sum(_kill(pid, belongs) for pid in pids)
         sent += killed
-        if not killed:
+        if not killed and not any(_is_between(pid) for pid in pids):
             break
     return sent
 
@@ -63,7 +65,7 @@ def _pids() -> Iterator[int]:
 def _group(pid: int) -> int:
     with open(f"/proc/{pid}/stat", "rb") as stream:
         fields = stream.read().rpartition(b")")[2].split()
-    return -1 if fields[0] in (b"Z", b"X") else int(fields[_GROUP])
+    return _ENDED if fields[0] in (b"Z", b"X") else int(fields[_GROUP])
 
 
 def _holds(pid: int, wanted: str) -> bool:
@@ -78,6 +80,14 @@ def _holds(pid: int, wanted: str) -> bool:
 def _has_arguments(pid: int, arguments: Mapping[str, str]) -> bool:
     words = command_line(pid)
     return bool(arguments) and arguments.items() <= set(pairwise(words))
+
+
+def _is_between(pid: int) -> bool:
+    """Whether a process is in the middle of an exec: it has a program, and no arguments yet to be known by."""
+    try:
+        return not command_line(pid) and _group(pid) != _ENDED and bool(os.readlink(f"/proc/{pid}/exe"))
+    except OSError:  # gone, or a thread of the kernel's, which has no program
+        return False
 
 
 def _kill(pid: int, belongs: Callable[[int], bool]) -> bool:

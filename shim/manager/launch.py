@@ -18,7 +18,7 @@ import attrs
 import trio
 from google.protobuf.message import DecodeError
 
-from shim.errors import NotFound, Unknown
+from shim.errors import NotFound, ShimError, Unknown
 from shim.kernel.children import Command
 from shim.kernel.commands import run
 from shim.kernel.leftovers import kill_group, kill_leftovers
@@ -30,6 +30,8 @@ from shim.manager.bootstrap import (
     shown,
     wants_legacy_parameters,
 )
+from shim.manager.sockets import remove_dead_socket
+from shim.model.grouping import DEFAULT_SOCKET_DIR, group_id, socket_path, spec_annotations
 from shim.wire.proto.task_pb2 import DeleteResponse
 
 if TYPE_CHECKING:
@@ -228,6 +230,17 @@ async def _kill_start(launcher: Launcher, bundle: Bundle, child: Child, output: 
         killed = await trio.to_thread.run_sync(kill_leftovers, child.pid, output.reader.fileno(), arguments)
         if killed:
             LOG.debug("killed %d processes that a failed start left behind", killed)
+            await remove_dead_socket(f"unix://{_usual_socket(launcher, bundle)}")
+
+
+def _usual_socket(launcher: Launcher, bundle: Bundle) -> str:
+    """Where a shim of this task listens by custom (protocol.md 2.7): a killed one left the file there."""
+    try:
+        with open(bundle.file("config.json"), "rb") as file:
+            group = group_id(spec_annotations(file.read()), bundle.id)
+    except (OSError, ShimError):
+        group = bundle.id
+    return socket_path(DEFAULT_SOCKET_DIR, launcher.layout.address, bundle.namespace, group)
 
 
 def _ending(end: Exit) -> str:

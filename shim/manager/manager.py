@@ -26,7 +26,7 @@ from shim.manager.launch import Launcher, run_delete, start_shim
 from shim.manager.layout import Layout
 from shim.manager.logs import open_log, run_log, to_logger
 from shim.manager.lookup import ShimLookup
-from shim.manager.sockets import remove_dead_socket
+from shim.manager.sockets import BOOTSTRAP_FILE, remove_dead_socket
 from shim.manager.spec import remapped_root_group
 from shim.manager.steps import StepTimes
 from shim.manager.tasks import Task
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from shim.wire.proto.mount_pb2 import Mount
 
 BINARY_FILE: Final = "shim-binary-path"
-BOOTSTRAP_FILE: Final = "bootstrap.json"
 ADDRESS_FILE: Final = "address"
 
 

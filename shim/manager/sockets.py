@@ -1,4 +1,6 @@
-"""The socket file of a shim that was killed: nobody removes it but us, its `delete` command does not know it.
+"""Sockets of shims: who else uses one, and the file of one whose shim was killed.
+
+Nobody removes that but us: the shim's `delete` command does not know it.
 
 Only a socket on which nobody listens is removed.  Who could bind it anew is a `start` of the same task, whose bundle we
 still hold; so there is no moment between the look and the removal in which a living shim could lose its socket.
@@ -9,14 +11,32 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from shim.errors import InvalidArgument, ShimError
+from shim.manager.bootstrap import parse_answer
 from shim.rpc.dial import dial
 from shim.wire.address import UnixAddress, parse_address
 
-DIAL_SECONDS = 0.5
+if TYPE_CHECKING:
+    from shim.manager.bundle import Bundle
+
+BOOTSTRAP_FILE: Final = "bootstrap.json"
+DIAL_SECONDS: Final = 0.5
+
+
+def is_shared(bundle: Bundle, address: str) -> bool:
+    """Whether another task of the namespace has its shim at `address` too."""
+    directory = os.path.dirname(bundle.path)
+    for name in os.listdir(directory):
+        if name == bundle.id or name.startswith("."):
+            continue
+        with contextlib.suppress(OSError, ShimError), open(f"{directory}/{name}/{BOOTSTRAP_FILE}", "rb") as file:
+            if parse_answer(file.read()).address == address:
+                return True
+    return False
 
 
 async def remove_dead_socket(address: str) -> bool:

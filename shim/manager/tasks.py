@@ -19,7 +19,7 @@ from google.protobuf.empty_pb2 import Empty
 from shim.errors import ConnectionClosed, FailedPrecondition, NotFound, ShimError
 from shim.manager.bundle import delete_bundle
 from shim.manager.launch import run_delete
-from shim.manager.sockets import remove_dead_socket
+from shim.manager.sockets import is_shared, remove_dead_socket
 from shim.wire.proto.task_pb2 import (
     CloseIORequest,
     DeleteRequest,
@@ -148,28 +148,18 @@ class Task:
             return self._exit
 
     async def give_up(self) -> None:
-        """Clean up a task that could not be made; never raises, each step within a fresh clean-up budget."""
-        budget = self._launcher.budgets.cleanup
-        with trio.move_on_after(budget.seconds, shield=True):
-            try:
-                await self.shim.call("Delete", DeleteRequest(id=self.id), DeleteResponse)
-            except ShimError as error:
-                LOG.debug("delete of a task that was given up: %s", error)
-        with trio.move_on_after(budget.seconds, shield=True):
-            try:
-                await self._shut_down_shim()
-            except ShimError as error:
-                LOG.warning("shutdown of a shim that was given up: %s", error)
-        # Some failures leave what the runtime made behind (protocol.md 3.4): only the command removes that.
-        with trio.move_on_after(budget.seconds * 2, shield=True):
-            try:
-                await run_delete(self._launcher, self.bundle, self.binary)
-            except ShimError as error:
-                LOG.debug("%s", error)
-            try:
-                await self.remove()
-            except (ShimError, OSError) as error:
-                LOG.warning("%s", error)
+        """Clean up a task that is not wanted; never raises, each step within a clean-up budget of its own, shielded.
+
+        Killed first: the Go shims' Delete of a created task waits for the end of an output that init still holds.  The
+        `delete` command is run in any case, for some failures leave what the runtime made behind (protocol.md 3.4);
+        a shim that is still there then is killed.
+        """
+        for step in (self._kill, self._delete, self._shut_down_shim, self._run_delete, self._end_shim, self.remove):
+            with trio.move_on_after(self._launcher.budgets.cleanup.seconds, shield=True):
+                try:
+                    await step()
+                except (ShimError, OSError) as error:
+                    LOG.info("giving up %s: %s", self.id, error)
 
     async def remove(self) -> None:
         """Hang up and remove the bundle."""
@@ -191,25 +181,42 @@ class Task:
             name = Status.Name(state.status).lower()
             raise FailedPrecondition(f"task must be stopped before deletion: {name}")
         budget = self._launcher.budgets.drain
-        with trio.move_on_after(budget.seconds) as scope, contextlib.suppress(NotFound, ConnectionClosed):
-            await self.kill(9)
-            await self.shim.call("Wait", WaitRequest(id=self.id), WaitResponse)
+        with trio.move_on_after(budget.seconds) as scope:
+            await self._kill()
         if scope.cancelled_caught:
             raise budget.exceeded(f"task {self.id} did not end after SIGKILL")
 
+    async def _kill(self) -> None:
+        """SIGKILL, and wait for the end."""
+        with contextlib.suppress(NotFound, ConnectionClosed):
+            await self.kill(9)
+            await self.shim.call("Wait", WaitRequest(id=self.id), WaitResponse)
+
     async def _delete(self) -> DeleteResponse:
         return await self.shim.call("Delete", DeleteRequest(id=self.id), DeleteResponse)
+
+    async def _run_delete(self) -> DeleteResponse:
+        return await run_delete(self._launcher, self.bundle, self.binary)
+
+    async def _end_shim(self) -> None:
+        """End a shim that should have left by now, and remove the socket that it then cannot remove itself.
+
+        One that serves other tasks too is theirs.
+        """
+        if await trio.to_thread.run_sync(is_shared, self.bundle, self.shim.address):
+            return
+        if not self.shim.ended and self.shim.kill():
+            await self.shim.wait_ended()
+        await remove_dead_socket(self.shim.address)
 
     async def _clean_up_lost(self) -> TaskExit:
         """For a shim that is gone, or hangs up instead of answering; what it found is kept."""
         if self._exit is not None:
             return self._exit
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * self._launcher.budgets.cleanup.seconds):
-            if self.shim.kill():
-                await self.shim.wait_ended()
-            await remove_dead_socket(self.shim.address)
+            await self._end_shim()
             try:
-                found = _exit_of(await run_delete(self._launcher, self.bundle, self.binary))
+                found = _exit_of(await self._run_delete())
                 self._exit = attrs.evolve(found, shim_lost=True)
             except ShimError as error:
                 LOG.warning("the shim of %s is gone, and so is the exit: %s", self.id, error)

@@ -168,7 +168,7 @@ async def test_a_create_that_fails_is_undone(place: Place) -> None:
         shim.behave["Create"] = refuse
         with pytest.raises(Internal):
             await manager.create("ns", "t1", b"{}", runtime="fake.given.v1")
-        assert shim.calls == ["Connect", "Create", "Delete", "Shutdown"]
+        assert shim.calls == ["Connect", "Create", "Kill", "Wait", "Delete", "Shutdown"]
     assert place.left == []
     assert "delete" in (place.path / "runs").read_text()
 
