@@ -141,6 +141,19 @@ def loop_detach(fd: int) -> None:
     check(lib.loop_detach(fd), "free a loop device")
 
 
+def watch_open() -> int:
+    """A descriptor of inotify(7), non-blocking.  Raises OSError, EMFILE when this user has as many as are allowed."""
+    opened = ffi.new("int *")
+    check(lib.watch_open(opened), "watch files")
+    return opened[0]
+
+
+def watch_add(fd: int, path: str, *, removal: bool = False) -> None:
+    """Have changes of the content of `path` seen, or with `removal` its end.  Raises OSError."""
+    events = lib.WATCH_REMOVED if removal else lib.WATCH_MODIFIED
+    check(lib.watch_add(fd, _c_text(path), events), f"watch {path}")
+
+
 def set_subreaper(enabled: bool) -> None:
     """Adopt (or stop adopting) the orphans among our descendants."""
     check(lib.process_set_subreaper(enabled), "cannot become subreaper")
