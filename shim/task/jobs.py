@@ -19,7 +19,7 @@ from shim.errors import Canceled, Internal, ShimError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-T = TypeVar("T")
+T = TypeVar("T", covariant=True)
 _log = logging.getLogger("shim.task.jobs")
 
 
@@ -67,6 +67,7 @@ class Jobs:
     def start(self, name: str, work: Callable[[], Awaitable[T]]) -> Job[T]:
         """Begin `work` in the background; it inherits the caller's context variables, not its cancellation."""
         job: Job[T] = Job(name)
+        self.running[job] = None  # from now on, not from when its task first runs
         self._nursery.start_soon(self._run, job, work, name=name)
         return job
 
@@ -91,12 +92,10 @@ class Jobs:
             await self._idle.wait()
 
     async def _run(self, job: Job[T], work: Callable[[], Awaitable[T]]) -> None:
-        entry: Job[object] = job  # type: ignore[assignment]  # only looked at, never given a result
-        self.running[entry] = None
         try:
             await job.run(work)
         finally:
-            del self.running[entry]
+            del self.running[job]
             if not self.running and self._idle is not None:
                 self._idle.set()
                 self._idle = None
