@@ -185,7 +185,7 @@ class Connection:
     def _begin(self, call: Call) -> None:
         handler = self._handlers[call.service.name].get(call.method.name)
         if handler is None:
-            self._outbox.post(self._wire.fail(call.stream_id, Unimplemented(f"method {call.method.name}")))
+            self._outbox.post(self._wire.refuse(call.stream_id, Unimplemented(f"method {call.method.name}")))
             return
         now = trio.current_time()
         scope = trio.CancelScope(deadline=now + call.timeout_ns / 1e9) if call.timeout_ns else trio.CancelScope()

@@ -67,6 +67,12 @@ def encode_failure(stream_id: int, error: ShimError, others: Sequence[ShimError]
     return encode_frame(stream_id, RESPONSE, 0, body)
 
 
+def encode_refusal(stream_id: int, error: ShimError) -> bytes:
+    """The frame of a failure of the protocol itself: its text stands as it is, without the class at its end."""
+    status = Status(code=error.code, message=error.message[:LONGEST_TEXT])
+    return encode_frame(stream_id, RESPONSE, 0, Response(status=status).SerializeToString())
+
+
 def to_status(error: ShimError) -> Status:
     """The error's number and its text as clients expect it."""
     text = wire_text(error).encode("utf-8", "replace")[:LONGEST_TEXT].decode("utf-8", "ignore")

@@ -13,7 +13,7 @@ import attrs
 from google.protobuf.message import DecodeError, Message
 
 from shim.errors import Internal, InvalidArgument, ShimError, Unimplemented
-from shim.wire.envelope import encode_answer, encode_failure, read_metadata
+from shim.wire.envelope import encode_answer, encode_failure, encode_refusal, read_metadata
 from shim.wire.frames import (
     DATA,
     NO_DATA,
@@ -111,7 +111,7 @@ class ServerConnection:
         return events
 
     def _refuse(self, stream_id: int, error: ShimError, *, ends: bool = False) -> Refusal:
-        return Refusal(stream_id, encode_failure(stream_id, error), ends)
+        return Refusal(stream_id, encode_refusal(stream_id, error), ends)
 
     def _request(self, frame: Frame) -> Event:
         stream_id = frame.stream_id
@@ -188,6 +188,11 @@ class ServerConnection:
         self._open.pop(stream_id, None)
         return encode_frame(stream_id, DATA, REMOTE_CLOSED | NO_DATA, b"")
 
+    def refuse(self, stream_id: int, error: ShimError) -> bytes:
+        """The frame for a call that nobody runs, or that broke the protocol; its text goes out as it is."""
+        self._open.pop(stream_id, None)
+        return encode_refusal(stream_id, error)
+
     def overflow(self, stream_id: int) -> bytes:
         """The frame for a stream whose messages nobody takes; the stream is over."""
-        return self.fail(stream_id, InvalidArgument("data handling error: the stream's buffer is full"))
+        return self.refuse(stream_id, InvalidArgument("data handling error: the stream's buffer is full"))
