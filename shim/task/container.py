@@ -13,17 +13,20 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import attrs
 import trio
 
 from shim import convert
 from shim.errors import AlreadyExists, Internal, NotFound, ShimError
 from shim.kernel import files, procfs
+from shim.kernel.cgroup_files import CgroupPlaces
 from shim.model import lifecycle
 from shim.model.exits import ExitRecord
 from shim.model.lifecycle import State
 from shim.model.spec import SpecFacts
 from shim.runc.runtime import Runtime
 from shim.task.jobs import Jobs
+from shim.task.oom import OomWatch
 from shim.task.process import Process, StdioPaths
 
 if TYPE_CHECKING:
@@ -77,10 +80,12 @@ class Container:
             systemd_cgroup=options.systemd_cgroup,
         )
         self.runtime_began = False
+        self.cgroup: CgroupPlaces | None = None
         self.init = Process(id_, stdio, lifecycle.INIT, self._exited)
         self.execs: dict[str, ExecProcess] = {}
         self.jobs: Jobs
         self.nursery: trio.Nursery
+        self._oom: OomWatch | None = None
         self._gone = trio.Event()
         self._broken: Exception | None = None
 
@@ -144,6 +149,8 @@ class Container:
             raise ShimError(f"failed to retrieve OCI runtime container pid: {error}") from error
         process.child = self.children.adopt(pid, mark)
         process.pid = pid
+        if process is self.init:
+            self._watch_memory(pid)
         watch = self._watch_init if process is self.init else self._watch_exec
         self.nursery.start_soon(watch, process, process.child, _start_time(pid), name=f"{process.id} {pid}")
 
@@ -152,8 +159,20 @@ class Container:
         await process.settled()
         process.exit_seen(record)
 
+    def _watch_memory(self, pid: int) -> None:
+        try:
+            self.cgroup = CgroupPlaces.of(pid)
+        except (OSError, ShimError) as error:  # an init that has ended already has none
+            _log.warning("container %s: its cgroup is not known: %s", self.id, error)
+        self._oom = OomWatch(self.cgroup, lambda: self.events.oom(self.id))
+        self._oom.start(self.nursery)
+
     async def _watch_init(self, init: Process, child: Child, pid_start: int) -> None:
         record = self._record(init, await child.wait(), pid_start)
+        if self._oom is not None:
+            self._oom.check_now()
+            self._oom.close()
+            record = attrs.evolve(record, oom_killed=self._oom.oom_killed)
         self._write_exit(record)
         if not self.facts.own_pid_namespace:
             await self._kill_left_behind()

@@ -21,6 +21,7 @@ from shim.task import control, creation, execs, init
 from shim.task.container import Container
 from shim.task.options import decode_options
 from shim.task.process import StdioPaths
+from shim.task.stats import read_stats
 from shim.wire.proto import task_pb2 as task
 from shim.wire.proto.runc_options_pb2 import ProcessDetails
 from shim.wire.proto.task_types_pb2 import ProcessInfo
@@ -74,6 +75,7 @@ class TaskService:
             "Exec": self.exec,
             "Update": self.update,
             "Wait": self.wait,
+            "Stats": self.stats,
             "Connect": self.connect,
             "Shutdown": self.shut_down,
         }
@@ -214,6 +216,10 @@ class TaskService:
                 info.info.CopyFrom(pack(ProcessDetails(exec_id=owners[pid])))
             infos.append(info)
         return task.PidsResponse(processes=infos)
+
+    async def stats(self, request: task.StatsRequest) -> task.StatsResponse:
+        """The figures of a task's cgroup; NotFound when it has none any more."""
+        return task.StatsResponse(stats=read_stats(self._container(request.id).cgroup))
 
     async def connect(self, request: task.ConnectRequest) -> task.ConnectResponse:
         """Who serves; never fails, pid 0 for a task that is not here."""

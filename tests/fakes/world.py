@@ -35,7 +35,7 @@ class World:
         self.began: list[str] = []
         self.fail: dict[str, Exception] = {}
         self.hang: dict[str, trio.Event] = {}
-        self._next_pid = 100
+        self._next_pid = 5_000_000  # above any real pid, so that nothing real is looked at by mistake
 
     def leftovers(self) -> dict[str, object]:
         """What a clean-up must have removed: empty when nothing is left."""

@@ -156,7 +156,7 @@ async def test_delete_of_a_created_task_answers_137_and_exit_precedes_delete(
         await subject.create()
         answer = await subject.delete()
         assert answer.exit_status == 137
-        assert answer.pid == 101
+        assert answer.pid == 5_000_001
         assert subject.events.topics == ["/tasks/create", "/tasks/exit", "/tasks/delete"]
 
 
