@@ -21,14 +21,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from shim.errors import NotFound
 from shim.kernel import native
 from shim.kernel.fds import OwnedFd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from shim.kernel.cgroup_files import CgroupPlaces
 
 UNIFIED_FILES: Final = ("memory.events", "cgroup.events")
 USED_UP: Final = frozenset({errno.EMFILE, errno.ENOSPC})
@@ -138,16 +135,9 @@ class FilePriority:
             file.close()
 
 
-def open_oom_source(places: CgroupPlaces) -> OomSource:
-    """The source for this cgroup.
-
-    Raises NotFound where nothing counts this container's OOM kills alone (no memory controller, or the root cgroup),
-    OSError when the kernel refuses.
-    """
-    directory = places.memory
-    if directory is None or os.path.ismount(directory):
-        raise NotFound("memory cgroup of its own")
-    if not places.unified:
+def open_oom_source(directory: str, *, unified: bool) -> OomSource:
+    """The source for the memory cgroup at `directory`.  Raises OSError when the kernel refuses."""
+    if not unified:
         return OomEventFd(directory)
     try:
         return FileChanges(directory, UNIFIED_FILES)

@@ -86,6 +86,11 @@ def exists(directory: str) -> bool:
     return os.path.isdir(directory)
 
 
+def is_root(directory: str) -> bool:
+    """Whether it is the topmost cgroup that we can see: everybody's, no single container's."""
+    return os.path.ismount(directory)
+
+
 def huge_page_sizes() -> list[str]:
     """The sizes of huge pages of this machine as the names of cgroup files write them, smallest first."""
     try:

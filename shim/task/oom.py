@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from shim.errors import NotFound
 from shim.kernel.cgroup_events import open_oom_source
-from shim.kernel.cgroup_files import exists, oom_control
+from shim.kernel.cgroup_files import exists, is_root, oom_control
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,9 +39,10 @@ class OomWatch:
     """
 
     def __init__(self, places: CgroupPlaces | None, on_oom: Callable[[], None]) -> None:
-        """`places` is None when the cgroup is not known: then nothing is ever told."""
+        """`places` is None when the cgroup is not known.  Then, and where nothing counts this container's kills alone (no
+        memory controller, or the root cgroup), nothing is ever told."""
         self.oom_killed = False
-        self._places = places
+        self._places = places if places is not None and places.memory and not is_root(places.memory) else None
         self._on_oom = on_oom
         self._closed = False
         self._scope = trio.CancelScope()
@@ -76,8 +76,8 @@ class OomWatch:
         if self._closed:
             return
         try:
-            source = open_oom_source(places)
-        except (NotFound, OSError) as error:
+            source = open_oom_source(directory, unified=places.unified)
+        except OSError as error:
             _log.warning("OOM kills are seen only when init ends: %s", error)
             return
         try:
