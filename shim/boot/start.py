@@ -37,6 +37,7 @@ SOCKET_DIR_LINK: Final = "s"
 _CONFIG: Final = "config.json"
 _ADDRESS_MODE: Final = 0o644
 _MAX_CONFIG_BYTES: Final = 64 * 1024 * 1024
+_LEAVE_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _GO: Final = b"g"
 """What the server reads from the gate when the answer is out; EOF instead means that it is not wanted."""
 
@@ -57,7 +58,7 @@ def run_start(flags: Flags) -> None:
     cgroup = shim_cgroup(told.options)
     bound = sockets.bind_socket(path)
     if bound is None:
-        _leave_traces(bundle, told, grouping.SCHEME + path)
+        _leave_traces(bundle, told, grouping.SCHEME + path, [])
         write_stdout(bootstrap.answer(told.caller, grouping.SCHEME + path))
         return
     try:
@@ -100,18 +101,20 @@ def _launch(bound: BoundSocket, bundle: str, told: StartInput, flags: Flags, cgr
     """Fork the server, set it up from outside, answer, and let it go on; on failure it is killed and reaped."""
     caller = os.getppid()
     gate_reader, gate_writer = os.pipe2(os.O_CLOEXEC)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _LEAVE_SIGNALS)  # until the server can remove its socket
     server = os.fork()  # noqa: TID251 - the server is a fork of this command
     if server == 0:
         _serve(bound, bundle, told, flags, (gate_reader, gate_writer))
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     traces: list[str] = []
     try:
         os.close(gate_reader)
         _adjust_oom_score(server, caller)
         if cgroup:
             _enter_cgroup(server, cgroup)
-        traces = _leave_traces(bundle, told, bound.address)
+        _leave_traces(bundle, told, bound.address, traces)
         write_stdout(bootstrap.answer(told.caller, bound.address))
-        os.write(gate_writer, _GO)
+        _let_go(gate_writer)
     except BaseException:
         os.kill(server, signal.SIGKILL)
         os.waitpid(server, 0)  # noqa: TID251 - the only child, and no reaper here
@@ -131,7 +134,7 @@ def _serve(bound: BoundSocket, bundle: str, told: StartInput, flags: Flags, gate
             bound.remove()
             os._exit(0)  # noqa: TID251 - nothing has begun
 
-        for number in (signal.SIGTERM, signal.SIGINT):  # until the loop takes them over
+        for number in _LEAVE_SIGNALS:  # until the loop takes them over
             signal.signal(number, leave)
         reader, writer = gate
         os.close(writer)  # else its end would never be seen
@@ -176,9 +179,15 @@ def _enter_cgroup(server: int, cgroup: str) -> None:
         raise ShimError(f"cannot move the shim into cgroup {cgroup}: {error}") from error
 
 
-def _leave_traces(bundle: str, told: StartInput, address: str) -> list[str]:
-    """Write into the bundle what this caller's restart needs; the paths of what was written."""
-    written: list[str] = []
+def _let_go(gate: int) -> None:
+    try:
+        os.write(gate, _GO)
+    except BrokenPipeError as error:
+        raise ShimError("the server ended before it began; the bundle's log says why") from error
+
+
+def _leave_traces(bundle: str, told: StartInput, address: str, written: list[str]) -> None:
+    """Write into the bundle what this caller's restart needs; `written` takes the paths."""
     if told.socket_dir:
         link = os.path.join(bundle, SOCKET_DIR_LINK)
         temporary = f"{link}.{os.getpid()}"
@@ -189,4 +198,3 @@ def _leave_traces(bundle: str, told: StartInput, address: str) -> list[str]:
         path = os.path.join(bundle, ADDRESS_FILE)
         write_atomic(path, address.encode(), mode=_ADDRESS_MODE)
         written.append(path)
-    return written

@@ -24,7 +24,7 @@ from shim.wire.proto import bootstrap_pb2, mount_pb2, runtime_info_pb2, task_pb2
 from shim.wire.services import TASK_V2, TASK_V3
 from shim.wire.typeurl import FEATURES_URL, pack
 from tests.system.harness.bundles import make_bundle
-from tests.system.harness.processes import is_running, open_files, run_program, wait_ended
+from tests.system.harness.processes import all_pids, command_line, is_running, open_files, run_program, wait_ended
 from tests.system.harness.runtimes import make_runtime
 from tests.system.harness.subject import Generation, Kind
 
@@ -266,6 +266,20 @@ async def test_start_killed_before_its_answer_takes_the_server_along(driver: Dri
     assert not Path(path).exists()
     os.close(reader)
     os.close(writer)
+
+
+async def test_A7_signal_before_the_server_is_ready(driver: Driver) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        for _ in range(3):
+            bundle = driver.bundle(["true"])
+            done = await driver.run_start(bundle)
+            assert done.status == 0, done.text
+            here = f"-address {driver.grpc_address} "
+            found = [pid for pid in all_pids() if here in command_line(pid)]
+            [server] = [pid for pid in found if is_running(pid)]
+            os.kill(server, number)
+            await wait_ended(server, timeout=5)
+            assert sockets_of(driver) == []
 
 
 # -- what the server is and holds -------------------------------------------------------------------------------------
