@@ -18,7 +18,7 @@ run: ready ## Run a container (root) and show output, exit status, pid, shim mem
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" .venv/bin/shimctl run --timings \
 	  sh -c 'echo "hello from $$(uname -sm), as pid $$$$ of a container of my own:"; ps'
 
-install: ready ## Install under PREFIX (/usr/local): bin/containerd-shim-trio-v2, bin/shimctl, lib/containerd-shim-trio
+install: ready ## Install under PREFIX (/usr/local): programs in bin/, lib/containerd-shim-trio
 	$(PYTHON) -m tools.install install --prefix $(PREFIX)
 
 uninstall: ready ## Take everything that install put under PREFIX away again
@@ -34,6 +34,7 @@ $(READY): pyproject.toml constraints.txt
 
 $(NATIVE): $(READY) $(wildcard native/*.c native/*.h native/*.py)
 	$(PYTHON) native/build.py
+	$(PYTHON) native/programs.py
 	@mkdir -p $(@D) && touch $@
 
 .PHONY: ready

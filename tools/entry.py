@@ -30,6 +30,10 @@ if program == "shimctl":
     from shim.cli.main import main as shimctl
 
     shimctl()
+elif program == "shim-faultrun":
+    from shim.verify.faultrun import main as faultrun
+
+    faultrun()
 else:
     from shim.boot.main import main as shim
 

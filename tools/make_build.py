@@ -1,6 +1,7 @@
 """Make one build: a folder that holds everything the installed programs load, except the Python interpreter.
 
-    <build>/bin/NAME        the launcher (native/launcher.c), once for each program
+    <build>/bin/NAME        the launcher (native/launcher.c), once for each program in Python
+    <build>/bin/NAME        static C programs (native/programs.py)
     <build>/entry/NAME.py   what it has Python run (tools/entry.py)
     <build>/lib/            the package, its native module and its dependencies, byte-compiled
     <build>/python          link to the interpreter: the only absolute path
@@ -26,8 +27,12 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
+from native.programs import PROGRAMS as STATIC_PROGRAMS
+from native.programs import build_program
+
 ROOT: Final = Path(__file__).resolve().parents[1]
-PROGRAMS: Final = ("containerd-shim-trio-v2", "shimctl")
+PYTHON_PROGRAMS: Final = ("containerd-shim-trio-v2", "shimctl", "shim-faultrun")
+PROGRAMS: Final = (*PYTHON_PROGRAMS, *STATIC_PROGRAMS)
 SOURCE_DIRECTORIES: Final = ("shim", "native")
 SOURCE_FILES: Final = (
     "pyproject.toml",
@@ -162,10 +167,12 @@ def make_build(source: Path, cache: Path, parent: Path) -> Path:
             (build / "entry").mkdir()
             (build / "python").symlink_to(interpreter())
             packages = _install_packages(copied, _dependency_wheels(copied, cache), build / "lib")
-            for program in PROGRAMS:
+            for program in PYTHON_PROGRAMS:
                 shutil.copyfile(copied / "tools/entry.py", build / f"entry/{program}.py")
                 launcher = str(copied / "native/launcher.c")
                 subprocess.run(["gcc", *LAUNCHER_FLAGS, "-o", str(build / f"bin/{program}"), launcher], check=True)
+            for program in STATIC_PROGRAMS:
+                build_program(program, build / "bin", sources=copied / "native")
             about = {"build": name, **_describe_python(), "packages": packages}
             (build / "build.json").write_text(json.dumps(about, indent=1) + "\n")
             _compile(build)
