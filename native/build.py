@@ -20,7 +20,7 @@ from setuptools.extension import Extension
 HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parent
 MODULE: Final = "shim._native"
-UNITS: Final = ("process", "mount", "sync", "loop", "watch")
+UNITS: Final = ("process", "mount", "sync", "loop", "watch", "console")
 C_FLAGS: Final = ["-std=gnu11", "-O2", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"]
 SANITIZE_FLAGS: Final = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g"]
 # The glue is cffi's, not ours: its functions take arguments that they do not use.

@@ -154,6 +154,13 @@ def watch_add(fd: int, path: str, *, removal: bool = False) -> None:
     check(lib.watch_add(fd, _c_text(path), events), f"watch {path}")
 
 
+def drain_console(master_fd: int, sink_fd: int, wake_fd: int, timeout_ms: int) -> tuple[int, int, int]:
+    """Empty a terminal into a pipe; (bytes handed over, bytes lost, why it ended, see console.h).  Raises OSError."""
+    report = ffi.new("struct console_report *")
+    check(lib.console_drain(master_fd, sink_fd, wake_fd, timeout_ms, report), "drain a terminal")
+    return report.bytes, report.lost, report.ending
+
+
 def set_subreaper(enabled: bool) -> None:
     """Adopt (or stop adopting) the orphans among our descendants."""
     check(lib.process_set_subreaper(enabled), "cannot become subreaper")
