@@ -230,17 +230,17 @@ async def _kill_start(launcher: Launcher, bundle: Bundle, child: Child, output: 
         killed = await trio.to_thread.run_sync(kill_leftovers, child.pid, output.reader.fileno(), arguments)
         if killed:
             LOG.debug("killed %d processes that a failed start left behind", killed)
-            await remove_dead_socket(f"unix://{_usual_socket(launcher, bundle)}")
+        await remove_dead_socket(_usual_address(launcher, bundle))
 
 
-def _usual_socket(launcher: Launcher, bundle: Bundle) -> str:
-    """Where a shim of this task listens by custom (protocol.md 2.7): a killed one left the file there."""
+def _usual_address(launcher: Launcher, bundle: Bundle) -> str:
+    """Where a shim of this task listens by custom (protocol.md 2.7): one that was killed left the file there."""
     try:
         with open(bundle.file("config.json"), "rb") as file:
             group = group_id(spec_annotations(file.read()), bundle.id)
+        return f"unix://{socket_path(DEFAULT_SOCKET_DIR, launcher.layout.address, bundle.namespace, group)}"
     except (OSError, ShimError):
-        group = bundle.id
-    return socket_path(DEFAULT_SOCKET_DIR, launcher.layout.address, bundle.namespace, group)
+        return ""
 
 
 def _ending(end: Exit) -> str:
