@@ -14,7 +14,16 @@ from tests.system.harness.census import Census, end_leftovers, settle, take_cens
 from tests.system.harness.daemons import Daemon, open_daemon
 from tests.system.harness.driver import Driver, open_driver
 from tests.system.harness.places import Places, enter_private_mounts, make_places, remove_places
-from tests.system.harness.subject import Generation, Kind, Subject, find_subject, generations_of, wanted_kind
+from tests.system.harness.subject import (
+    Generation,
+    Kind,
+    Subject,
+    containerd_of,
+    ctr_of,
+    find_subject,
+    generations_of,
+    wanted_kind,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -55,6 +64,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         config.stash[DESELECTED] = [f"{item.nodeid}: {reasons[item]}" for item in left_out]
         items[:] = [item for item in items if not reasons[item]]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs a daemon that is not here, and say which: raised in an async fixture the reason would be lost."""
+    callspec = getattr(item, "callspec", None)
+    wanted = callspec.params.get("daemon") if callspec is not None else None
+    if isinstance(wanted, Generation):
+        containerd_of(wanted)
+        ctr_of(wanted)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import attrs
+import pytest
 
 from shim.wire.services import TASK_V2, TASK_V3, ServiceSpec
 
@@ -89,17 +90,17 @@ class Subject:
 
 
 def peer(name: str) -> Path:
-    """A peer program by name; the error says where it was looked for."""
+    """A peer program by name; a test that needs one which is absent is skipped (tests/skips.txt)."""
     path = PEERS_DIR / name
     if not path.exists():
-        raise FileNotFoundError(f"no peer program {path} (SHIM_PEERS_DIR says where they are)")
+        pytest.skip(f"no peer program {path} (make peers says why)")
     return path
 
 
 def _machine(name: str) -> Path:
     found = shutil.which(name)
     if found is None:
-        raise FileNotFoundError(f"{name} of containerd 1.6 is not installed")
+        pytest.skip(f"no peer program {name} of containerd 1.6 (make peers says why)")
     return Path(found)
 
 
