@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from shim.errors import NotFound
+from shim.errors import InvalidArgument, NotFound
 from shim.kernel.children import Command
 from shim.kernel.commands import run
 from shim.kernel.mountinfo import read_mountinfo
@@ -112,9 +112,13 @@ def overlay_on(rootfs: str, bundle: Bundle) -> Mount:
     """A mount that shows `rootfs` and keeps what the container writes with its bundle.
 
     In the work directory, on disk, where that file system can be an upper layer; an overlay cannot, then in the bundle.
+    InvalidArgument for a path that the options of an overlay cannot carry.
     """
     place = bundle.path if _type_at(bundle.work_path) == "overlay" else bundle.work_path
     upper, work = f"{place}/upper", f"{place}/overlay"
+    for path in (rootfs, upper):
+        if set(path) & set(":,\\"):
+            raise InvalidArgument(f"{path} cannot be part of an overlay: it has a colon, comma or backslash in it")
     for directory in (upper, work):
         os.mkdir(directory, 0o755)
         os.chmod(directory, 0o755)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shim.cli.rootfs import SYSTEM_CACHE, cache_directory, ensure_rootfs, find_busybox, make_rootfs
-from shim.errors import NotFound
+from shim.cli.rootfs import SYSTEM_CACHE, cache_directory, ensure_rootfs, find_busybox, make_rootfs, overlay_on
+from shim.errors import InvalidArgument, NotFound
 from shim.kernel.children import open_children
+from shim.manager.bundle import Bundle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,3 +97,15 @@ async def test_the_hosts_busybox_gives_a_root_file_system_once(tmp_path: Path) -
         assert await ensure_rootfs(children, str(tmp_path), busybox) == made
     assert os.stat(made).st_ino == inode
     assert os.path.exists(f"{made}/bin/sh")
+
+
+def test_a_path_that_an_overlay_cannot_carry_is_refused(tmp_path: Path) -> None:
+    bundle = Bundle("ns", "t1", str(tmp_path), str(tmp_path))
+    with pytest.raises(InvalidArgument, match="colon, comma or backslash"):
+        overlay_on("/cache/a:b", bundle)
+    mount = overlay_on("/cache/ab", bundle)
+    assert list(mount.options) == [
+        "lowerdir=/cache/ab",
+        f"upperdir={tmp_path}/upper",
+        f"workdir={tmp_path}/overlay",
+    ]
