@@ -15,6 +15,10 @@ from tests.system.harness.runtimes import make_runtime
 from tests.system.harness.task import RUNNING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from google.protobuf.message import Message
+
     from tests.system.harness.driver import Driver
     from tests.system.harness.task import Shim
 
@@ -169,22 +173,32 @@ async def test_calls_for_an_unknown_task(driver: Driver) -> None:
     bundle = driver.bundle(["true"])
     shim = await driver.start(bundle)
     nobody = shim.known("nobody")
-    for call in (nobody.start, nobody.state, nobody.wait, nobody.kill, nobody.delete, nobody.close_io):
+    for call in (nobody.start, nobody.state, nobody.wait, nobody.kill, nobody.delete):
         with pytest.raises(errors.NotFound):
             await call()
-    for method, request in (
-        ("Pids", task_pb2.PidsRequest(id="nobody")),
-        ("Pause", task_pb2.PauseRequest(id="nobody")),
-        ("Resume", task_pb2.ResumeRequest(id="nobody")),
-        ("Stats", task_pb2.StatsRequest(id="nobody")),
-        ("Exec", task_pb2.ExecProcessRequest(id="nobody", exec_id="e")),
-        ("ResizePty", task_pb2.ResizePtyRequest(id="nobody")),
-        ("Update", task_pb2.UpdateTaskRequest(id="nobody")),
-        ("Checkpoint", task_pb2.CheckpointTaskRequest(id="nobody")),
-    ):
-        with pytest.raises(errors.NotFound):
-            await shim.send(method, request)
     assert (await shim.connect("nobody")).task_pid == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "request_type"),
+    [
+        ("Pids", task_pb2.PidsRequest),
+        ("Pause", task_pb2.PauseRequest),
+        ("Resume", task_pb2.ResumeRequest),
+        ("Stats", task_pb2.StatsRequest),
+        ("Exec", task_pb2.ExecProcessRequest),
+        ("ResizePty", task_pb2.ResizePtyRequest),
+        ("CloseIO", task_pb2.CloseIORequest),
+        ("Update", task_pb2.UpdateTaskRequest),
+        ("Checkpoint", task_pb2.CheckpointTaskRequest),
+    ],
+)
+async def test_other_calls_for_an_unknown_task(
+    driver: Driver, method: str, request_type: Callable[..., Message]
+) -> None:
+    shim = await driver.start(driver.bundle(["true"]))
+    with pytest.raises(errors.NotFound):
+        await shim.send(method, request_type(id="nobody"))
 
 
 async def test_failed_create_leaves_no_process(driver: Driver) -> None:

@@ -42,17 +42,23 @@ async def test_input_reaches_the_container(daemon: Daemon) -> None:
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    received = b""
-    with trio.fail_after(20):
-        async with process.stdin, process.stdout:
+    try:
+        with trio.fail_after(10):
             await process.stdin.send_all(sent)
+            received = b""
             while len(received) < len(sent):
                 chunk = await process.stdout.receive_some()
                 assert chunk, "the output ended early"
                 received += chunk
             await process.stdin.aclose()
             assert await process.stdout.receive_some() == b""
-        assert await process.wait() == 0
+            assert await process.wait() == 0
+    finally:
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
+            process.kill()
+            await process.wait()
+            await process.stdin.aclose()
+            await process.stdout.aclose()
     assert received == sent
 
 

@@ -194,6 +194,7 @@ class Daemon:
                 kill_now(self.pid)
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + 10):
                     await process.wait()
+            await process.stderr.aclose()
 
     async def stop(self, number: int = signal.SIGTERM) -> None:
         """End the daemon alone; its shims go on."""
