@@ -26,7 +26,7 @@ from shim.wire.server import Call, Event, HalfClose, Refusal, ServerConnection, 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from shim.rpc.service import Handler, Registry
+    from shim.rpc.service import Handler, Nowait, Registry
 
 log = logging.getLogger("shim.rpc")
 
@@ -73,6 +73,7 @@ class Connection:
     ) -> None:
         self._transport = transport
         self._handlers = registry.handlers
+        self._nowait = registry.nowait
         self._wire = ServerConnection(registry.specs)
         self._limits = limits
         self._observe = observe
@@ -118,14 +119,12 @@ class Connection:
             if not chunk:
                 return
             for event in self._wire.receive(chunk):
-                if self._full() and not await self._wait_room():
-                    return
                 if isinstance(event, Call):
                     self._begin(event)
                 else:
                     await self._stream_event(event)
-            if self._full() and not await self._wait_room():
-                return
+                if self._full() and not await self._wait_room():
+                    return
 
     def _full(self) -> bool:
         waiting = len(self.calls) + len(self._outbox)
@@ -183,6 +182,9 @@ class Connection:
         running.scope.cancel()
 
     def _begin(self, call: Call) -> None:
+        at_once = self._nowait[call.service.name].get(call.method.name)
+        if at_once is not None and self._answer_at_once(call, at_once):
+            return
         handler = self._handlers[call.service.name].get(call.method.name)
         if handler is None:
             self._outbox.post(self._wire.refuse(call.stream_id, Unimplemented(f"method {call.method.name}")))
@@ -197,6 +199,28 @@ class Connection:
         self.calls[call.stream_id] = running
         self._held += call.size
         self._nursery.start_soon(self._run_call, call, running, handler, argument, name=call.method.name)
+
+    def _answer_at_once(self, call: Call, at_once: Nowait) -> bool:
+        """Answers in the reader itself, which saves a task and a turn of the scheduler; False when it would block."""
+        names = call.metadata.get(NAMESPACE_KEY)
+        context.namespace.set(names[0] if names else "")
+        context.metadata.set(call.metadata)
+        code = 0
+        try:
+            frame = self._answer(call, at_once(call.request))
+        except trio.WouldBlock:
+            return False
+        except Exception as error:
+            first, others = translate(error, call.method.name, call.service.name)
+            code = first.code
+            frame = self._wire.fail(call.stream_id, first, others)
+        self._outbox.post(frame)
+        if self._observe is not None:
+            now = trio.current_time()
+            scope = trio.CancelScope()
+            running = RunningCall(call.service.name, call.method.name, context.namespace.get(), now, scope)
+            self._observe(running, 0.0, code)
+        return True
 
     def _open_stream(self, call: Call) -> ServerStream:
         slots = CLIENT_SLOTS if call.method.client_streams else SINGLE_SLOT
@@ -225,7 +249,7 @@ class Connection:
                 try:
                     frame = self._answer(call, await handler(argument))
                 except Exception as error:
-                    first, others = translate(error, running)
+                    first, others = translate(error, running.method, running.service)
                     code = first.code
                     frame = self._wire.fail(call.stream_id, first, others)
             if frame is None and not running.given_up:
@@ -252,7 +276,7 @@ class Connection:
         return self._wire.answer(call.stream_id, message)
 
 
-def translate(error: Exception, running: RunningCall) -> tuple[ShimError, list[ShimError]]:
+def translate(error: Exception, method: str, service: str) -> tuple[ShimError, list[ShimError]]:
     """What the caller is told of an exception: the error, and those joined to it.
 
     A group that a handler's nursery made stands for what is in it.  Anything that is not of this package is a bug: it
@@ -262,7 +286,7 @@ def translate(error: Exception, running: RunningCall) -> tuple[ShimError, list[S
     if all(isinstance(leaf, ShimError | trio.TooSlowError) for leaf in leaves):
         told = [leaf if isinstance(leaf, ShimError) else DeadlineExceeded() for leaf in leaves]
         return told[0], told[1:]
-    log.error("%s of %s failed", running.method, running.service, exc_info=error)
+    log.error("%s of %s failed", method, service, exc_info=error)
     bug = next(leaf for leaf in leaves if not isinstance(leaf, ShimError))
     return Internal(f"{type(bug).__name__}: {bug}"), []
 

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from shim.rpc.connection import Connection, Limits, Observer, RunningCall
-from shim.rpc.service import Handler, Registry, Service
+from shim.rpc.service import Handler, Nowait, Registry, Service
 from shim.rpc.transport import transport_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Handler", "Limits", "RunningCall", "Service", "TtrpcServer", "serve_ttrpc"]
+__all__ = ["Handler", "Limits", "Nowait", "RunningCall", "Service", "TtrpcServer", "serve_ttrpc"]
 
 log = logging.getLogger("shim.rpc")
 

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 # method's handler takes a `ServerStream` instead, and gives None when it is the server that streams.
 Handler = Callable[..., Awaitable["Message | None"]]
 
+# A unary method's answer where it is at hand: tried first, on the connection's own task, so it must be quick.  It
+# raises trio.WouldBlock where the handler has to be asked instead, and must have done nothing by then.
+Nowait = Callable[..., "Message"]
+
 
 @attrs.frozen
 class Service:
@@ -27,12 +31,16 @@ class Service:
 
     spec: ServiceSpec
     handlers: Mapping[str, Handler]
+    nowait: Mapping[str, Nowait] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         """A handler for a method that the table does not have is a bug of whoever wrote it."""
-        strange = sorted(self.handlers.keys() - self.spec.methods.keys())
+        strange = sorted((self.handlers.keys() | self.nowait.keys()) - self.spec.methods.keys())
         if strange:
             raise InvalidArgument(f"{self.spec.name} has no method {', '.join(strange)}")
+        streaming = sorted(name for name in self.nowait if self.spec.methods[name].streaming)
+        if streaming:
+            raise InvalidArgument(f"{self.spec.name}: {', '.join(streaming)} cannot be answered at once")
 
 
 @attrs.frozen
@@ -41,6 +49,7 @@ class Registry:
 
     specs: Mapping[str, ServiceSpec]
     handlers: Mapping[str, Mapping[str, Handler]]
+    nowait: Mapping[str, Mapping[str, Nowait]]
 
     @classmethod
     def of(cls, services: Sequence[Service]) -> Registry:
@@ -48,4 +57,5 @@ class Registry:
         return cls(
             {service.spec.name: service.spec for service in services},
             {service.spec.name: service.handlers for service in services},
+            {service.spec.name: service.nowait for service in services},
         )

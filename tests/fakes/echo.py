@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from shim.rpc.connection import Limits, Observer
-    from shim.rpc.service import Handler
+    from shim.rpc.service import Handler, Nowait
 
 METHODS: Final = [
     MethodSpec("One", StateRequest, StateResponse),
@@ -105,9 +105,12 @@ async def open_server(
     real: bool = False,
     limits: Limits | None = None,
     observe: Observer | None = None,
+    nowait: dict[str, Nowait] | None = None,
 ) -> AsyncIterator[Running]:
     """Serves these methods of `ECHO` while the block runs."""
-    running = Running(TtrpcServer([Service(ECHO, handlers)], limits=limits, observe=observe), MemoryListener(real=real))
+    running = Running(
+        TtrpcServer([Service(ECHO, handlers, nowait or {})], limits=limits, observe=observe), MemoryListener(real=real)
+    )
 
     async def serve() -> None:
         await running.server.serve(running.listener)

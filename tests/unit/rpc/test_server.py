@@ -114,6 +114,32 @@ async def test_a_method_without_handler_is_not_implemented() -> None:
 def test_a_handler_without_method_is_a_bug() -> None:
     with pytest.raises(InvalidArgument):
         Service(ECHO, {"Nothing": echo})
+    with pytest.raises(InvalidArgument):
+        Service(ECHO, {}, {"Upload": lambda _: tell()})
+
+
+async def test_an_answer_at_hand_needs_no_task() -> None:
+    seen: list[tuple[str, str, int]] = []
+
+    def at_hand(request: StateRequest) -> StateResponse:
+        if request.id == "wait":
+            raise trio.WouldBlock
+        if request.id == "fail":
+            raise NotFound(context.namespace.get())
+        return tell("at hand")
+
+    def observe(call: RunningCall, _: float, code: int) -> None:
+        seen.append((call.method, call.namespace, code))
+
+    async with (
+        open_server({"One": echo}, nowait={"One": at_hand}, observe=observe) as server,
+        server.client() as client,
+    ):
+        assert (await client.call(ECHO, "One", ask("a"), StateResponse)).id == "at hand"
+        assert (await client.call(ECHO, "One", ask("wait"), StateResponse)).id == "wait"
+        with pytest.raises(NotFound, match="ns"):
+            await client.call(ECHO, "One", ask("fail"), namespace="ns")
+    assert seen == [("One", "", 0), ("One", "", 0), ("One", "ns", 5)]
 
 
 async def test_w1_too_long_an_answer_fails_that_call_only() -> None:
