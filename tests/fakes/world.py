@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shim.model.mounts import Mount
-    from shim.runc.arguments import CreateOptions
+    from shim.runc.arguments import CheckpointOptions, CreateOptions
 
 STEP = 1.0
 
@@ -146,12 +146,12 @@ class FakeRuntime(Runtime):
         """Any signal ends the process."""
         await self._world.step("kill")
         child = self._world.containers.get(container)
-        if child is None or child.exit is not None:
-            raise NotFound("process already finished")
-        end(child, 128 + signum)
         if everyone:
             for other in self._world.execs:
                 end(other, 128 + signum)
+        if child is None or child.exit is not None:
+            raise NotFound("process already finished")
+        end(child, 128 + signum)
 
     async def delete(self, container: str, *, force: bool = False) -> None:
         """Kills what lives, then forgets."""
@@ -169,6 +169,28 @@ class FakeRuntime(Runtime):
     async def resume(self, container: str) -> None:
         """Thaw."""
         await self._world.step("resume")
+
+    async def update(self, container: str, resources: bytes) -> None:
+        """New limits."""
+        await self._world.step("update")
+
+    async def checkpoint(self, container: str, options: CheckpointOptions) -> None:
+        """Processes to disk."""
+        await self._world.step("checkpoint")
+
+    async def restore(
+        self,
+        container: str,
+        options: CreateOptions,
+        *,
+        image_path: str,
+        work_path: str,
+        parent_path: str,
+        stdio: Mapping[int, int],
+        on_spawn: Callable[[], None],
+    ) -> None:
+        """Processes from disk."""
+        await self.create(container, options, stdio=stdio, on_spawn=on_spawn)
 
     async def ps(self, container: str) -> list[int]:
         """The living."""

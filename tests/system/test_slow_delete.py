@@ -1,0 +1,134 @@
+"""The fault this project was started for: State and everything else while a Delete hangs in the kernel."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from shim import errors
+from tests.system.harness.slowdisk import SlowDisk, open_slow_disk
+from tests.system.harness.task import STOPPED
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    from tests.system.harness.driver import Driver
+    from tests.system.harness.task import Task
+
+pytestmark = pytest.mark.better_than_peer("the Go shim holds the process's lock while it unmounts")
+
+PROMPT = 1.0
+"""Seconds in which every answer must come: liveness, not speed."""
+
+
+@pytest.fixture
+def disk(directory: Path) -> Iterator[SlowDisk]:
+    """A disk that can be stopped."""
+    with open_slow_disk(directory) as opened:
+        yield opened
+
+
+@contextmanager
+def frozen(disk: SlowDisk) -> Iterator[None]:
+    """The disk stopped for the block."""
+    disk.freeze()
+    try:
+        yield
+    finally:
+        disk.thaw()
+
+
+async def stopped_task(driver: Driver, disk: SlowDisk) -> Task:
+    """A task that exited with 3, its root full of dirty pages."""
+    bundle = driver.bundle(["sh", "-c", "exit 3"], root="rootfs", readonly=False)
+    shim = await driver.start(bundle)
+    task = await shim.create(bundle, rootfs=[disk.overlay(driver.rootfs, "one")])
+    await task.start()
+    assert (await task.wait()).exit_status == 3
+    disk.make_dirty(bundle.path / "rootfs")
+    return task
+
+
+@pytest.fixture
+async def deleting(driver: Driver, disk: SlowDisk) -> AsyncIterator[Task]:
+    """A stopped task whose Delete hangs in the kernel for as long as the test runs."""
+    task = await stopped_task(driver, disk)
+    done: list[object] = []
+
+    async def delete() -> None:
+        done.append(await task.delete())
+
+    async with trio.open_nursery() as nursery:
+        with frozen(disk):
+            nursery.start_soon(delete)
+            yield task
+            assert done == [], "the disk was frozen: the Delete cannot have ended"
+    assert len(done) == 1
+
+
+async def test_state_answers_as_before_while_delete_hangs(deleting: Task) -> None:
+    with trio.move_on_after(2):  # long enough for the Delete to be past the runtime and in the kernel
+        while True:
+            with trio.fail_after(PROMPT):
+                state = await deleting.state()
+            assert (state.status, state.exit_status) == (STOPPED, 3)
+            await trio.sleep(0.01)
+    with trio.fail_after(PROMPT):
+        assert (await deleting.wait()).exit_status == 3
+
+
+async def test_another_container_of_the_shim_lives_its_whole_life_meanwhile(driver: Driver, deleting: Task) -> None:
+    bundle = driver.bundle(["sleep", "100"])
+    with trio.fail_after(10):
+        other = await deleting.shim.create(bundle)
+        await other.start()
+        further = await other.exec("e", ["true"])
+        await further.start()
+        assert (await further.wait()).exit_status == 0
+        await further.delete()
+        await other.kill(9)
+        assert (await other.wait()).exit_status == 137
+        assert (await other.delete()).exit_status == 137
+    with trio.fail_after(PROMPT):
+        assert (await deleting.state()).status == STOPPED
+
+
+async def test_a_second_delete_waits_and_gets_not_found(driver: Driver, disk: SlowDisk) -> None:
+    task = await stopped_task(driver, disk)
+    outcomes: list[str] = []
+
+    async def delete() -> None:
+        try:
+            answer = await task.delete()
+        except errors.NotFound:
+            outcomes.append("not found")
+        else:
+            outcomes.append(f"deleted {answer.exit_status}")
+
+    async with trio.open_nursery() as nursery:
+        with frozen(disk):
+            nursery.start_soon(delete)
+            nursery.start_soon(delete)
+            with trio.move_on_after(1):
+                while True:
+                    assert (await task.state()).status == STOPPED
+                    await trio.sleep(0.01)
+            assert outcomes == []
+    assert sorted(outcomes) == ["deleted 3", "not found"]
+
+
+async def test_the_caller_of_a_hanging_delete_may_leave(driver: Driver, disk: SlowDisk) -> None:
+    task = await stopped_task(driver, disk)
+    with frozen(disk):
+        with pytest.raises(errors.DeadlineExceeded):
+            await task.delete(timeout=1)
+        with trio.fail_after(PROMPT):
+            assert (await task.state()).status == STOPPED
+    with trio.fail_after(10):
+        await driver.sink.wait_for_topic(task.id, "/tasks/delete")
+        with pytest.raises(errors.NotFound):
+            await task.state()
