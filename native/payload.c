@@ -16,7 +16,7 @@
  *   reopen TEXT                 TEXT and a newline to /proc/self/fd/1, opened anew
  *   report                      identity, descriptors, terminal, environment and more as lines of key=value
  *   exit N                      ends with status N
- *   die SIGNAL                  ends by SIGNAL; PID 1 of a namespace can only die of SEGV, ILL and FPE
+ *   die SIGNAL                  ends by SIGNAL; PID 1 of a namespace can only die of SEGV and ILL
  *   sleep SECONDS               waits
  *   pause                       waits for ever
  *   wait-file PATH              waits until PATH exists
@@ -60,7 +60,7 @@ static const struct verb {
     {"reopen", "TEXT", 1, 1, verb_reopen, "TEXT and a newline to /proc/self/fd/1, opened anew"},
     {"report", "", 0, 0, verb_report, "identity, descriptors, terminal, environment and more as lines of key=value"},
     {"exit", "N", 1, 1, verb_exit, "ends with status N"},
-    {"die", "SIGNAL", 1, 1, verb_die, "ends by SIGNAL; PID 1 of a namespace can only die of SEGV, ILL and FPE"},
+    {"die", "SIGNAL", 1, 1, verb_die, "ends by SIGNAL; PID 1 of a namespace can only die of SEGV and ILL"},
     {"sleep", "SECONDS", 1, 1, verb_sleep, "waits"},
     {"pause", "", 0, 0, verb_pause, "waits for ever"},
     {"wait-file", "PATH", 1, 1, verb_wait_file, "waits until PATH exists"},
@@ -99,22 +99,31 @@ static const struct verb *find_verb(const char *name)
     misused(name);
 }
 
+/* Reads one verb and its words from argv[at] on, and runs it if asked to; returns where the next one begins. */
+static int take_verb(int argc, char **argv, int at, int run)
+{
+    if (at >= argc)
+        misused("no verb; try help");
+    const struct verb *verb = find_verb(argv[at++]);
+    char *given[MOST_WORDS] = {NULL};
+    int count = 0;
+    for (; at < argc && strcmp(argv[at], "--") != 0; at++) {
+        if (count == verb->most)
+            misused(argv[at]);
+        given[count++] = argv[at];
+    }
+    if (count < verb->least)
+        misused(verb->name);
+    if (run)
+        verb->run(given);
+    return at + 1;
+}
+
 int main(int argc, char **argv)
 {
-    if (argc < 2)
-        misused("no verb; try help");
-    for (int at = 1; at < argc; at++) {
-        const struct verb *verb = find_verb(argv[at++]);
-        char *given[MOST_WORDS] = {NULL};
-        int count = 0;
-        for (; at < argc && strcmp(argv[at], "--") != 0; at++) {
-            if (count == verb->most)
-                misused(argv[at]);
-            given[count++] = argv[at];
-        }
-        if (count < verb->least)
-            misused(verb->name);
-        verb->run(given);
-    }
+    /* Nothing is done before every verb was found to be one: argc + 1 is where a last one without -- ends. */
+    for (int run = 0; run <= 1; run++)
+        for (int at = 1; at <= argc;)
+            at = take_verb(argc, argv, at, run);
     return 0;
 }

@@ -5,6 +5,7 @@
     assert runtime.calls("kill") == 1
 
 A test is told by `touch` that a command came to a step and lets it go on by `wait_for`: no test has to guess a time.
+Where the touched path is a fifo (`FaultRuntime.fifo`), the step waits for a reader, and reading waits for the step.
 Refuses, when the runtime is made, whatever the plan cannot say (shim.verify.faultplan).
 """
 
@@ -161,6 +162,11 @@ class FaultRuntime:
     def file(self, name: str) -> Path:
         """A file that steps name."""
         return Path(self.binary).parent / name
+
+    def fifo(self, name: str) -> Path:
+        """A fifo for `touch`: reading it to its end returns when the step is reached."""
+        os.mkfifo(self.file(name), 0o600)
+        return self.file(name)
 
     def calls(self, verb: str) -> int:
         """How often the verb was called with the present plan."""
