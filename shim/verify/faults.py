@@ -6,6 +6,7 @@
 
 A test is told by `touch` that a command came to a step and lets it go on by `wait_for`: no test has to guess a time.
 Where the touched path is a fifo (`FaultRuntime.fifo`), the step waits for a reader, and reading waits for the step.
+A shim may start and kill by itself where `--version` shows a runtime that it knows: `unlike_runc` is against that.
 Refuses, when the runtime is made, whatever the plan cannot say (shim.verify.faultplan).
 """
 
@@ -129,6 +130,11 @@ def wait_for(path: str, **when: Unpack[When]) -> Step:
 def after(*steps: Step, **when: Unpack[When]) -> Step:
     """Steps for when the real runtime has ended."""
     return _step("after", list(steps), when)
+
+
+def unlike_runc() -> list[Step]:
+    """For the verb `--version`: a shim that does without a runtime that it knows runs this one for every command."""
+    return [text("faulty-runtime version 1.0\nspec: 1.0.2\n"), fail(0)]
 
 
 @attrs.frozen

@@ -202,6 +202,13 @@ def test_lie_in_state(box: Box) -> None:
     assert json.loads(box.stdout.read_bytes()) == [1]
 
 
+def test_be_a_runtime_that_nobody_knows(box: Box) -> None:
+    box.runtime.plan({"--version": faults.unlike_runc()})
+    assert box.run("--version") == 0
+    assert box.stdout.read_bytes().startswith(b"faulty-runtime version 1.0\n")
+    assert (box.runtime.calls("--version"), box.create()) == (1, 0)
+
+
 def test_a_fault_for_one_signal_only(box: Box) -> None:
     box.create()
     box.run("start", "faulted")
