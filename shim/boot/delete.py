@@ -1,8 +1,9 @@
 """The `delete` command: what containerd runs for a task whose shim it lost (protocol.md 2.9).
 
 Facts first, from the bundle; then the runtime is told to kill and forget, what is left of init is killed, the root file
-system comes off, the socket goes if nobody listens; then the answer.  Each fact may be missing and each step may fail:
-that is a warning on standard error, and the rest is done all the same, inside the time after which the daemon kills us.
+system comes off in a process of its own, the socket goes if nobody listens; then the answer.  Each fact may be missing
+and each step may fail: that is a warning on standard error, and the rest is done all the same, inside the time after
+which the daemon kills us.
 The bundle is the daemon's and keeps its files, so a second run finds the same and succeeds again.
 Touches only this task: others in the same shim, and a shim that still answers, are left alone (field-faults P6).
 """
@@ -20,7 +21,7 @@ import attrs
 import trio
 
 from shim import convert
-from shim.boot import sockets
+from shim.boot import sockets, unmounting
 from shim.boot.orphans import hold_init
 from shim.boot.start import ADDRESS_FILE, SOCKET_DIR_LINK, read_annotations
 from shim.boot.stdio import write_fd, write_stdout
@@ -31,7 +32,6 @@ from shim.kernel.files import read_bounded, read_text
 from shim.model import grouping
 from shim.model.exits import KILLED_STATUS, ExitRecord
 from shim.model.options import RuncOptions
-from shim.mounts.unwind import unmount_all
 from shim.runc.runtime import Runtime
 from shim.wire.proto.task_pb2 import DeleteResponse
 from shim.wire.times import timestamp
@@ -68,6 +68,8 @@ def run_delete(flags: Flags) -> None:
     flags.check_identity()
     bundle = read_bundle(_bundle_path(flags), flags)
     killed_at_ns = trio.run(clean_up, bundle, flags)  # noqa: TID251 - this command's one run
+    if trouble := unmounting.unmount_apart(os.path.join(bundle.path, "rootfs"), UNMOUNT_SECONDS):
+        warn(trouble)
     for path in bundle.sockets:
         with _tolerated():
             sockets.remove_dead_socket(path, lock_seconds=LOCK_SECONDS)
@@ -99,7 +101,7 @@ def believable(record: ExitRecord, flags: Flags) -> ExitRecord | None:
 
 
 async def clean_up(bundle: Bundle, flags: Flags) -> int:
-    """Kill and forget the container, unmount its root; the time of its end (Unix, ns).  Never raises for a failure."""
+    """Kill and forget the container; the time of its end (Unix, ns).  Never raises for a failure."""
     init = hold_init(bundle.pid, os.path.join(bundle.path, PID_FILE))
     try:
         await _delete_in_runtime(bundle, flags)
@@ -109,16 +111,7 @@ async def clean_up(bundle: Bundle, flags: Flags) -> int:
     finally:
         if init is not None:
             init.close()
-    ended_at_ns = time.time_ns()
-    rootfs = os.path.join(bundle.path, "rootfs")
-    with trio.move_on_after(UNMOUNT_SECONDS) as scope:
-        try:
-            await unmount_all(rootfs)
-        except (ShimError, OSError) as error:
-            warn(str(error))
-    if scope.cancelled_caught:
-        warn(f"{rootfs} did not come off within {UNMOUNT_SECONDS:g} s")
-    return ended_at_ns
+    return time.time_ns()
 
 
 async def _delete_in_runtime(bundle: Bundle, flags: Flags) -> None:

@@ -22,12 +22,13 @@ from shim.kernel import meminfo, mountinfo, mounts
 from shim.mounts.room import room_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from shim.errors import ShimError
     from shim.kernel.meminfo import PageCache
     from shim.kernel.mountinfo import MountEntry
     from shim.kernel.mounts import Unmounted
-    from shim.kernel.threads import Job, Threads
+    from shim.kernel.threads import Threads
 
 TRIES: Final = 50
 PAUSE_SECONDS: Final = 0.05
@@ -44,6 +45,20 @@ class Pass:
     finished: Sequence[Unmounted]
     failed: Sequence[Unmounted]
     slow: Sequence[str]
+
+    @property
+    def refusal(self) -> Unmounted | None:
+        """The first mount that failed for another reason than being in use: trying again will not help."""
+        return next((one for one in self.failed if one.error != errno.EBUSY), None)
+
+    def as_error(self) -> ShimError:
+        """Why it is not done, for a walk with failures."""
+        refused = self.refusal
+        if refused is not None:
+            return Unknown(f"failed to unmount {refused.target}: {os.strerror(refused.error).lower()}")
+        return FailedPrecondition(
+            f"failed to unmount {self.failed[0].target}: device or resource busy; end what uses it, then try again"
+        )
 
 
 def unmount_order(entries: Sequence[MountEntry]) -> list[MountEntry]:
@@ -85,24 +100,25 @@ async def unmount_all(rootfs: str, *, threads: Threads | None = None) -> Sequenc
     done: list[Unmounted] = []
     tries = 0
     while True:
-        walk = await pool.run(f"unmount {rootfs}", lambda job: _one_pass(job, rootfs))
+        walk = await pool.run(f"unmount {rootfs}", lambda job: one_pass(rootfs, lambda: job.abandoned))
         for line in walk.slow:
             _log.warning("%s", line)
         done.extend(walk.finished)
         if not walk.finished and not walk.failed:
             return done
-        for one in walk.failed:
-            if one.error != errno.EBUSY:
-                raise Unknown(f"failed to unmount {one.target}: {os.strerror(one.error).lower()}")
-        if walk.finished:
+        if walk.finished and not walk.refusal:
             continue
         tries += 1
-        if tries >= TRIES:
-            raise FailedPrecondition(f"failed to unmount {walk.failed[0].target}: device or resource busy")
+        if tries >= TRIES or walk.refusal:
+            raise walk.as_error()
         await trio.sleep(PAUSE_SECONDS)
 
 
-def _one_pass(job: Job[Pass], rootfs: str) -> Pass:
+def one_pass(rootfs: str, abandoned: Callable[[], bool] = lambda: False) -> Pass:
+    """Take off once what is mounted now; blocks, for a worker thread or a process of its own.
+
+    `abandoned` is asked between two mounts: when it says so, the rest stays.
+    """
     root = os.path.join(os.path.realpath(os.path.dirname(rootfs.rstrip("/"))), os.path.basename(rootfs.rstrip("/")))
     table = mountinfo.read_mountinfo()
     doomed = mountinfo.at_or_below(table, root)
@@ -111,7 +127,7 @@ def _one_pass(job: Job[Pass], rootfs: str) -> Pass:
     slow: list[str] = []
     before = meminfo.read_page_cache() if doomed else None
     for entry in unmount_order(doomed):
-        if job.abandoned:
+        if abandoned():
             break
         result = mounts.unmount(entry.mount_point, sync=worth_syncing(entry, table, doomed))
         if before is not None and result.sync_ns + result.unmount_ns > SLOW_NS:

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from shim import errors
-from tests.system.harness.slowdisk import SlowDisk, open_slow_disk
+from tests.system.harness.slowdisk import SlowDisk, open_slow_disk, wait_unmounted
 from tests.system.harness.task import STOPPED
 
 if TYPE_CHECKING:
@@ -132,3 +132,17 @@ async def test_the_caller_of_a_hanging_delete_may_leave(driver: Driver, disk: Sl
         await driver.sink.wait_for_topic(task.id, "/tasks/delete")
         with pytest.raises(errors.NotFound):
             await task.state()
+
+
+async def test_the_delete_command_answers_in_time_whatever_the_unmount_does(driver: Driver, disk: SlowDisk) -> None:
+    task = await stopped_task(driver, disk)
+    await driver.kill_shim(task.shim)
+    with frozen(disk):
+        with trio.fail_after(5):
+            done, answer = await driver.delete_command(task.bundle)
+        assert (done.status, answer.exit_status, answer.pid) == (0, 3, task.pid)
+        assert b"still being unmounted" in done.errors
+        assert (task.bundle.path / "rootfs").is_mount()
+    assert await trio.to_thread.run_sync(wait_unmounted, task.bundle.path / "rootfs", 20.0)
+    again, answer = await driver.delete_command(task.bundle)
+    assert (again.status, answer.exit_status, again.errors) == (0, 3, b"")

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
 import subprocess
+import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -87,3 +89,23 @@ def open_slow_disk(directory: Path) -> Iterator[SlowDisk]:
 
 def _run(*words: str) -> None:
     subprocess.run(words, check=True, capture_output=True, timeout=60)
+
+
+def wait_unmounted(place: Path, seconds: float) -> bool:
+    """Block until nothing is mounted at or below `place`; False when that took longer.
+
+    The kernel says when the table changes (proc_pid_mountinfo(5), POLLPRI).
+    """
+    until = time.monotonic() + seconds
+    with open("/proc/self/mountinfo", "rb") as table:
+        poll = select.poll()
+        poll.register(table, select.POLLPRI | select.POLLERR)
+        while True:
+            table.seek(0)
+            points = [line.split()[4] for line in table.read().splitlines()]
+            if not any(os.fsdecode(point).startswith(str(place)) for point in points):
+                return True
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            poll.poll(left * 1000)
