@@ -100,7 +100,10 @@ def set_size(master: OwnedFd, width: int, height: int) -> None:
 
 def end_of_input(master: OwnedFd) -> bytes:
     """What a user would type for the end of input: the terminal's EOF character; empty where that is disabled."""
-    character = termios.tcgetattr(master.fileno())[_CC][_VEOF]
+    try:
+        character = termios.tcgetattr(master.fileno())[_CC][_VEOF]
+    except termios.error:  # hung up
+        return b""
     raw = character if isinstance(character, bytes) else bytes([character])
     return raw.strip(b"\0")
 

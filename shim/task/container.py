@@ -184,6 +184,7 @@ class Container:
         init.exit_seen(record)
 
     def _record(self, process: Process, end: Exit, pid_start: int) -> ExitRecord:
+        process.tell_streams_of_end()
         return ExitRecord(
             pid=end.pid,
             status=end.status,

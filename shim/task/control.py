@@ -92,7 +92,7 @@ async def checkpoint(container: Container, path: str, value: Any | None) -> None
 
 async def restore(container: Container) -> None:
     """Start a task that was created from a checkpoint."""
-    streams = creation.open_init_streams(container)
+    streams = await creation.open_streams_of(container, container.init)
     work = container.options.criu_work_path or str(container.bundle / "work")
     mark = container.children.mark()
     container.runtime_began = True
@@ -105,6 +105,7 @@ async def restore(container: Container) -> None:
         stdio=streams.child_fds,
         on_spawn=streams.release_child_ends,
     )
+    await streams.connected()
     container.adopt(container.init, container.bundle / "init.pid", mark)
 
 

@@ -19,12 +19,15 @@ from shim.model.spec import SpecFacts, spec_facts
 from shim.mounts.apply import mount_all
 from shim.mounts.unwind import unmount_all
 from shim.runc.arguments import CreateOptions
-from shim.task.stdio import Streams
+from shim.task.loggers import Owner
+from shim.task.stdio import open_streams
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from shim.task.container import Container
+    from shim.task.process import Process
+    from shim.task.stdio import Streams
 
 _log = logging.getLogger("shim.task.creation")
 
@@ -51,19 +54,25 @@ async def create(container: Container) -> None:
     if container.checkpoint:
         container.init.state = State.CREATED_CHECKPOINT
         return
-    streams = open_init_streams(container)
+    streams = await open_streams_of(container, container.init)
     mark = container.children.mark()
     container.runtime_began = True
     await container.runtime.create(
         container.id, create_options(container), stdio=streams.child_fds, on_spawn=streams.release_child_ends
     )
+    await streams.connected()
     container.adopt(container.init, container.bundle / "init.pid", mark)
 
 
-def open_init_streams(container: Container) -> Streams:
-    """Init's streams, being copied."""
-    streams = Streams.open(container.init.stdio, owner=(container.options.io_uid, container.options.io_gid))
-    container.init.streams = streams
+async def open_streams_of(container: Container, process: Process) -> Streams:
+    """The streams of init or an exec, being copied."""
+    streams = await open_streams(
+        process.stdio,
+        children=container.children,
+        owner=Owner(process.id, container.namespace, str(container.bundle)),
+        pipe_owner=(container.options.io_uid, container.options.io_gid),
+    )
+    process.attach(streams)
     streams.start(container.nursery)
     return streams
 
@@ -73,6 +82,7 @@ def create_options(container: Container) -> CreateOptions:
     return CreateOptions(
         bundle=str(container.bundle),
         pid_file=str(container.bundle / "init.pid"),
+        console_socket=container.init.streams.console_socket if container.init.streams else "",
         no_pivot=container.options.no_pivot_root,
         no_new_keyring=container.options.no_new_keyring,
     )

@@ -51,8 +51,7 @@ async def dismantle(
         nursery.start_soon(drain, process, deadline)
     if failure:
         raise failure[0]
-    if process.streams is not None:
-        await process.streams.aclose()
+    await close_streams(process, deadline)
     await unmount()
 
 
@@ -65,6 +64,12 @@ async def drain(process: Process, deadline: float) -> None:
         await process.streams.drained()
     if scope.cancelled_caught:
         _log.warning("output of %s was not read to its end in time: what is left is dropped", process.id)
+
+
+async def close_streams(process: Process, deadline: float) -> None:
+    """End the copying; a logger may take its time within the caller's."""
+    if process.streams is not None:
+        await process.streams.aclose(patience_until=deadline - AFTER_DRAIN_SECONDS)
 
 
 async def _exit_of(process: Process) -> None:

@@ -6,7 +6,9 @@ waits for it is let go, and it can be deleted; its id is free again then.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 from typing import TYPE_CHECKING
 
 from shim.errors import FailedPrecondition, InvalidArgument, NotFound
@@ -15,8 +17,8 @@ from shim.model import lifecycle
 from shim.model.lifecycle import State, Verb
 from shim.model.names import check_identifier
 from shim.task import deletion
+from shim.task.creation import open_streams_of
 from shim.task.process import Process, StdioPaths
-from shim.task.stdio import Streams
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,33 +93,41 @@ async def delete(container: Container, process: ExecProcess, deadline: float) ->
     """Forget an exec that has ended or never ran.  `deadline` (trio's clock) is the caller's."""
     async with process.deletion():
         await deletion.drain(process, deadline)
-        if process.streams is not None:
-            await process.streams.aclose()
+        await deletion.close_streams(process, deadline)
         _pid_file(container, process).unlink(missing_ok=True)
     del container.execs[process.id]
     return process.exit
 
 
 async def _run(container: Container, process: ExecProcess) -> None:
-    streams = Streams.open(process.stdio, owner=(container.options.io_uid, container.options.io_gid))
-    process.streams = streams
-    streams.start(container.nursery)
+    streams = await open_streams_of(container, process)
     document = container.bundle / f".{process.id}.process.json"
     pid_file = _pid_file(container, process)
-    files.write_atomic(document, process.spec, mode=0o600)
+    files.write_atomic(document, _with_size(process), mode=0o600)
     mark = container.children.mark()
     try:
         await container.runtime.run_exec(
             container.id,
             process=str(document),
             pid_file=str(pid_file),
-            console_socket="",
+            console_socket=streams.console_socket,
             stdio=streams.child_fds,
             on_spawn=streams.release_child_ends,
         )
     finally:
         document.unlink(missing_ok=True)
+    try:
+        await streams.connected()
+    except BaseException:
+        _kill_unknown(container, pid_file, mark)
+        raise
     container.adopt(process, pid_file, mark)
+
+
+def _kill_unknown(container: Container, pid_file: Path, mark: int) -> None:
+    """End a process that runs without the terminal it was to have."""
+    with contextlib.suppress(OSError, ValueError, NotFound):
+        container.children.adopt(int(files.read_text(pid_file)), mark).send_signal(signal.SIGKILL)
 
 
 def _check_init(container: Container) -> None:
@@ -129,6 +139,16 @@ def _check_init(container: Container) -> None:
 
 def _pid_file(container: Container, process: ExecProcess) -> Path:
     return container.bundle / f"{process.id}.pid"
+
+
+def _with_size(process: ExecProcess) -> bytes:
+    """The process document with the size that its terminal was given before there was one, for its first look."""
+    if process.size is None or not process.stdio.terminal:
+        return process.spec
+    width, height = process.size
+    document = json.loads(process.spec)
+    document["consoleSize"] = {"width": width & 0xFFFF, "height": height & 0xFFFF}
+    return json.dumps(document).encode()
 
 
 def _with_terminal(spec: bytes, *, terminal: bool) -> bytes:

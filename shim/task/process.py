@@ -53,6 +53,8 @@ class Process:
         self.exited = trio.Event()
         self.pausing = False
         self.streams: Streams | None = None
+        self.size: tuple[int, int] | None = None
+        self._stdin_closed = False
         self._table = table
         self._on_exit = on_exit
         self._guard = trio.Lock()
@@ -75,6 +77,32 @@ class Process:
     def is_being_deleted(self) -> bool:
         """Whether a deletion is under way."""
         return self._deleting is not None
+
+    def attach(self, streams: Streams) -> None:
+        """Take the streams over and tell them what was asked of them before they were there."""
+        self.streams = streams
+        if self.size is not None:
+            streams.resize(*self.size)
+        if self._stdin_closed:
+            streams.close_stdin()
+
+    def close_stdin(self) -> None:
+        """CloseIO, now or as soon as there are streams; state and guard do not matter."""
+        self._stdin_closed = True
+        if self.streams is not None:
+            self.streams.close_stdin()
+
+    def resize(self, width: int, height: int) -> None:
+        """Columns and rows of the terminal, now or as soon as there is one; refused by the table, or no-op."""
+        self.next_state(Verb.RESIZE)
+        self.size = (width, height)
+        if self.streams is not None:
+            self.streams.resize(width, height)
+
+    def tell_streams_of_end(self) -> None:
+        """The kernel has reported the end: what is left in a terminal is its last output."""
+        if self.streams is not None:
+            self.streams.process_ended()
 
     def next_state(self, verb: Verb) -> State:
         """What `verb` would lead to; raises the refusal people know."""

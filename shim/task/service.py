@@ -76,6 +76,8 @@ class TaskService:
             "Update": self.update,
             "Wait": self.wait,
             "Stats": self.stats,
+            "CloseIO": self.close_io,
+            "ResizePty": self.resize_pty,
             "Connect": self.connect,
             "Shutdown": self.shut_down,
         }
@@ -220,6 +222,16 @@ class TaskService:
     async def stats(self, request: task.StatsRequest) -> task.StatsResponse:
         """The figures of a task's cgroup; NotFound when it has none any more."""
         return task.StatsResponse(stats=read_stats(self._container(request.id).cgroup))
+
+    async def close_io(self, request: task.CloseIORequest) -> Empty:
+        """The end of a process's stdin, remembered until it runs; the flag in the request is not looked at."""
+        self._container(request.id).process(request.exec_id).close_stdin()
+        return Empty()
+
+    async def resize_pty(self, request: task.ResizePtyRequest) -> Empty:
+        """The size of a process's terminal, remembered until there is one; no-op without."""
+        self._container(request.id).process(request.exec_id).resize(request.width, request.height)
+        return Empty()
 
     async def connect(self, request: task.ConnectRequest) -> task.ConnectResponse:
         """Who serves; never fails, pid 0 for a task that is not here."""

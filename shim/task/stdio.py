@@ -1,243 +1,335 @@
-"""The streams of a process without a terminal: our pipes on one side, the client's fifos or files on the other.
+"""The streams of a process: one interface, behind it pipes or a terminal, fifos, files or a logger.
 
-Everything is made before the runtime runs, so that a wrong path fails Create, and nothing waits for a client: an output
-whose fifo nobody reads stays in its pipe until somebody does (design section 7).  Each copier owns what it copies
-between and closes it when it ends; `aclose` returns when nothing is left open.
+Everything is made before the runtime runs, so that a wrong path or a logger that does not get ready fails Create, and
+nothing waits for a client: output that nobody reads yet stays where it is until somebody does (design section 7).  Each
+copier owns what it copies between and closes it when it ends; `aclose` returns when nothing is left open and no logger
+is left running.
 """
 
 from __future__ import annotations
 
-import array
-import fcntl
 import logging
-import os
-import termios
+import math
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from shim.errors import InvalidArgument, NotFound, Unknown
+from shim.errors import DeadlineExceeded, InvalidArgument, ShimError, Unknown
 from shim.kernel import fifos
-from shim.kernel.copy import Copy
-from shim.kernel.fds import OwnedFd
 from shim.kernel.pipes import open_pipe
-from shim.model.sinks import Discard, Fifo, Sink, parse_sink
+from shim.model.budgets import Budgets
+from shim.model.sinks import Discard, Fifo, LogFile, Logger, Sink, plan_sinks
+from shim.task.console import Console, ConsoleSink, FdSink, FifoSink
+from shim.task.consolesocket import ConsoleSocket
+from shim.task.copiers import Copiers
+from shim.task.logfile import FileOutlet, open_log_file
+from shim.task.loggers import LoggerOutlet, open_logger
+from shim.task.outlets import FifoOutlet, Inlet, open_input, unusable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from shim.kernel.children import Children
+    from shim.kernel.fds import OwnedFd
     from shim.kernel.pipes import Pipe
+    from shim.task.loggers import LoggerProcess, Owner
     from shim.task.process import StdioPaths
 
 _log = logging.getLogger("shim.task.stdio")
 
-ENDED: Final = (trio.ClosedResourceError, BrokenPipeError)
+CONSOLE_SECONDS: Final = 30.0
+"""How long after its command has ended well a runtime's console may still be on its way (protocol.md 7.5)."""
 
 
-class Copier(Protocol):
-    """One stream being copied, in a task of its own."""
+class Streams(Protocol):
+    """All streams of one process.
 
-    async def run(self) -> None:
-        """Copy to the end; owns and closes both sides."""
-
-    @property
-    def has_pending(self) -> bool:
-        """Whether a Delete should wait for it."""
-
-
-class Outlet:
-    """One output of the container, handed over to a fifo as soon as a client reads it, or to a file."""
-
-    def __init__(self, source: OwnedFd, path: str) -> None:
-        """Raises NotFound or InvalidArgument for a path that cannot be used."""
-        self.path: Final = path
-        self._source: Final = source
-        self._opened = False
-        self._file: OwnedFd | None = None
-        self._fifo: fifos.Fifo | None = None
-        try:
-            if fifos.is_fifo(path):
-                self._fifo = fifos.Fifo(path)
-            else:
-                self._file = OwnedFd(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOCTTY))
-        except FileNotFoundError as error:
-            raise NotFound(f"stdio path {path}: no such file") from error
-        except OSError as error:
-            raise InvalidArgument(f"stdio path {path}: {error.strerror}") from error
+    In order: `start`, the runtime command with `child_fds` and `console_socket`, `release_child_ends` as soon as it
+    holds them, `connected` when it has ended well.  `close_stdin` and `resize` may come at any time and are remembered.
+    """
 
     @property
-    def has_pending(self) -> bool:
-        """A fifo that nobody ever opened and an empty pipe: there is nothing to wait for."""
-        return self._opened or self._source.closed or _bytes_in(self._source) > 0
+    def child_fds(self) -> Mapping[int, int]:
+        """Descriptors for the runtime; what is not in it is /dev/null."""
 
-    async def run(self) -> None:
-        """Copy to the end; a sink that fails ends the copy, and the container then gets EPIPE."""
-        with ExitStack() as owned:
-            owned.callback(self.close)
-            try:
-                if self._fifo is None:
-                    assert self._file is not None
-                    sink = self._file
-                else:
-                    sink = owned.enter_context(await self._fifo.open_writer())
-                    owned.enter_context(self._fifo.open_nowait(os.O_RDONLY))
-                    self._fifo.close()
-                self._opened = True
-                await Copy(self._source, sink).run()
-            except ENDED:
-                pass
-            except OSError as error:
-                _log.warning("output to %s: %s", self.path, error)
-
-    def close(self) -> None:
-        """Let go of both sides."""
-        self._source.close()
-        if self._fifo is not None:
-            self._fifo.close()
-        if self._file is not None:
-            self._file.close()
-
-
-class Inlet:
-    """The container's input from a client's fifo; a keeper holds off EOF until `close_keeper`."""
-
-    has_pending = False
-
-    def __init__(self, path: str, sink: OwnedFd) -> None:
-        """Raises NotFound or InvalidArgument for a path that cannot be used."""
-        self.path: Final = path
-        self._sink: Final = sink
-        try:
-            self._ends: Final = fifos.open_input(path)
-        except FileNotFoundError as error:
-            raise NotFound(f"failed to open stdin fifo {path}: no such file") from error
-        except OSError as error:
-            raise InvalidArgument(f"failed to open stdin fifo {path}: {error.strerror}") from error
-
-    async def run(self) -> None:
-        """Copy until every writer is gone and the keeper too, or the container reads no more."""
-        try:
-            await Copy(self._ends.end, self._sink).run()
-        except ENDED:
-            pass
-        except OSError as error:
-            _log.warning("input from %s: %s", self.path, error)
-        finally:
-            self.close()
-
-    def close_keeper(self) -> None:
-        """From now on the last client to leave means EOF."""
-        self._ends.keeper.close()
-
-    def close(self) -> None:
-        """Let go of both sides."""
-        self._ends.close()
-        self._sink.close()
-
-
-class Streams:
-    """All streams of one process.  `child_fds` are for the runtime; what is not in it is /dev/null."""
-
-    def __init__(self) -> None:
-        self.child_fds: Mapping[int, int] = {}
-        self._child_ends: list[OwnedFd] = []
-        self._copiers: list[Copier] = []
-        self._scopes: dict[Copier, trio.CancelScope] = {}
-        self._ended: dict[Copier, trio.Event] = {}
-        self._owned = ExitStack()
-        self._inlet: Inlet | None = None
-
-    @classmethod
-    def open(cls, stdio: StdioPaths, *, owner: tuple[int, int]) -> Self:
-        """Pipes (the container's side belongs to `owner`, uid and gid) and the client's paths.
-
-        Raises InvalidArgument or NotFound for a path or scheme that cannot be used; nothing stays open then.
-        """
-        streams = cls()
-        try:
-            streams._open(stdio, owner)
-        except OSError as error:
-            streams._owned.close()
-            raise Unknown(f"failed to create init process I/O: {error}") from error
-        except BaseException:
-            streams._owned.close()
-            raise
-        return streams
+    @property
+    def console_socket(self) -> str:
+        """The path to which the runtime sends the terminal; empty without one."""
 
     def start(self, nursery: trio.Nursery) -> None:
         """Begin copying, as tasks of `nursery`."""
-        for copier in self._copiers:
-            self._scopes[copier] = trio.CancelScope()
-            self._ended[copier] = trio.Event()
-            nursery.start_soon(self._copy, copier)
 
     def release_child_ends(self) -> None:
         """Close our copies of what the runtime now holds, so that EOF means that the container has closed."""
-        for end in self._child_ends:
-            end.close()
+
+    async def connected(self) -> None:
+        """Until the terminal is here.  Raises Unknown or DeadlineExceeded when it is not coming."""
 
     def close_stdin(self) -> None:
-        """CloseIO: the container reads EOF once the clients that write have left."""
-        if self._inlet is not None:
-            self._inlet.close_keeper()
+        """CloseIO: the process reads EOF once the clients that write have left."""
+
+    def resize(self, width: int, height: int) -> None:
+        """Set the terminal's columns and rows; no-op without one."""
+
+    def process_ended(self) -> None:
+        """Tell that the process itself has ended; others may still hold its streams."""
 
     async def drained(self) -> None:
-        """Until every output that has something to hand over has handed it over."""
-        for copier, ended in self._ended.items():
-            if copier.has_pending:
-                await ended.wait()
+        """Until every output that has something to hand over has handed it over, and a logger has ended."""
 
-    async def aclose(self) -> None:
-        """End all copying and close everything; what was not copied is lost."""
-        for scope in self._scopes.values():
-            scope.cancel()
-        for ended in self._ended.values():
-            await ended.wait()
-        self._owned.close()
+    async def aclose(self, *, patience_until: float = math.inf) -> None:
+        """End all copying and close everything; what was not copied is lost.
 
-    async def _copy(self, copier: Copier) -> None:
+        A logger that has had all its input may take its time to end, but not beyond `patience_until` (trio's clock).
+        """
+
+
+async def open_streams(
+    stdio: StdioPaths, *, children: Children, owner: Owner, pipe_owner: tuple[int, int], budgets: Budgets | None = None
+) -> Streams:
+    """Make the streams that the client asked for; the container's side of pipes belongs to `pipe_owner` (uid, gid).
+
+    Raises InvalidArgument or NotFound for a path, scheme or program that cannot be used, DeadlineExceeded or Unknown
+    for a logger that does not get ready; nothing stays open then.
+    """
+    sinks = plan_sinks(stdio.stdout, stdio.stderr, terminal=stdio.terminal)
+    maker = _Maker(children, owner, pipe_owner, budgets or Budgets())
+    try:
+        if stdio.terminal:
+            return await maker.open_terminal(stdio.stdin, sinks.stdout)
+        return await maker.open_pipes(stdio.stdin, sinks.stdout, sinks.stderr)
+    except BaseException as error:
+        with trio.move_on_after(CONSOLE_SECONDS, shield=True):
+            await maker.streams.aclose()
+        if isinstance(error, OSError):
+            raise Unknown(f"failed to create init process I/O: {error}") from error
+        raise
+
+
+class PipeStreams:
+    """The streams of a process without a terminal; see `Streams`."""
+
+    console_socket = ""
+
+    def __init__(self) -> None:
+        self.child_fds: dict[int, int] = {}
+        self.child_ends: Final[list[OwnedFd]] = []
+        self.copiers: Final = Copiers()
+        self.owned: Final = ExitStack()
+        self.loggers: Final[list[LoggerProcess]] = []
+        self.inlet: Inlet | None = None
+        self._ended_at = math.inf
+
+    def start(self, nursery: trio.Nursery) -> None:
+        """See `Streams`."""
+        self.copiers.start(nursery)
+
+    def release_child_ends(self) -> None:
+        """See `Streams`."""
+        for end in self.child_ends:
+            end.close()
+
+    async def connected(self) -> None:
+        """See `Streams`."""
+        await trio.lowlevel.checkpoint()
+
+    def close_stdin(self) -> None:
+        """See `Streams`."""
+        if self.inlet is not None:
+            self.inlet.close_keeper()
+
+    def resize(self, width: int, height: int) -> None:
+        """See `Streams`."""
+
+    def process_ended(self) -> None:
+        """See `Streams`."""
+        self._ended_at = min(self._ended_at, trio.current_time())
+
+    async def drained(self) -> None:
+        """See `Streams`."""
+        await self.copiers.drained()
+
+    async def aclose(self, *, patience_until: float = math.inf) -> None:
+        """See `Streams`."""
+        self.release_child_ends()
+        for logger in self.loggers:
+            await logger.stop(process_ended_at=self._ended_at, patience_until=patience_until)
+        await self.copiers.aclose()
+        self.owned.close()
+
+
+class TerminalStreams(PipeStreams):
+    """The streams of a process with a terminal; its log file or logger reads a pipe that the console writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.console: Console
+        self.socket: ConsoleSocket
+        self._connected = trio.Event()
+        self._ended = trio.Event()
+        self._scope = trio.CancelScope()
+        self._failure: Exception | None = None
+        self._started = False
+
+    def start(self, nursery: trio.Nursery) -> None:
+        """See `Streams`."""
+        super().start(nursery)
+        self._started = True
+        nursery.start_soon(self._run)
+
+    def release_child_ends(self) -> None:
+        """See `Streams`: nothing here is the runtime's."""
+
+    async def connected(self) -> None:
+        """See `Streams`."""
+        with trio.move_on_after(CONSOLE_SECONDS) as scope:
+            await self._connected.wait()
+        if scope.cancelled_caught:
+            raise DeadlineExceeded(
+                f"failed to retrieve console master: the runtime sent none within {CONSOLE_SECONDS:g} s"
+            )
+        if self._failure is not None:
+            raise Unknown(f"failed to retrieve console master: {self._failure}") from self._failure
+
+    def close_stdin(self) -> None:
+        """See `Streams`."""
+        self.console.close_stdin()
+
+    def resize(self, width: int, height: int) -> None:
+        """See `Streams`."""
+        self.console.resize(width, height)
+
+    def process_ended(self) -> None:
+        """See `Streams`."""
+        super().process_ended()
+        self.console.process_ended()
+
+    async def drained(self) -> None:
+        """See `Streams`."""
+        if self.console.has_pending:
+            await self._ended.wait()
+        await super().drained()
+
+    async def aclose(self, *, patience_until: float = math.inf) -> None:
+        """See `Streams`."""
+        self._scope.cancel()
+        if self._started:
+            await self._ended.wait()
+        super().release_child_ends()
+        await super().aclose(patience_until=patience_until)
+
+    async def _run(self) -> None:
         try:
-            with self._scopes[copier]:
-                await copier.run()
+            with self._scope:
+                self.console.attach(await self.socket.receive())
+                self._connected.set()
+                await self.console.run_console()
+        except* (ShimError, OSError) as group:
+            self._failure = _first(group)
+            if self._connected.is_set():
+                _log.warning("copying a terminal ended early: %s", self._failure)
         finally:
-            self._ended[copier].set()
+            self.console.close()
+            super().release_child_ends()
+            self._connected.set()
+            self._ended.set()
 
-    def _open(self, stdio: StdioPaths, owner: tuple[int, int]) -> None:
-        fds: dict[int, int] = {}
-        if stdio.stdin:
-            pipe = self._pipe(owner)
-            fds[0] = self._child_end(pipe.reader)
-            self._inlet = Inlet(stdio.stdin, pipe.writer)
-            self._owned.callback(self._inlet.close)
-            self._copiers.append(self._inlet)
-        for number, text in ((1, stdio.stdout), (2, stdio.stderr)):
-            sink = parse_sink(text)
-            if isinstance(sink, Discard):
-                continue
-            pipe = self._pipe(owner)
-            fds[number] = self._child_end(pipe.writer)
-            outlet = _outlet(pipe.reader, sink)
-            self._owned.callback(outlet.close)
-            self._copiers.append(outlet)
-        self.child_fds = fds
 
-    def _pipe(self, owner: tuple[int, int]) -> Pipe:
-        return self._owned.enter_context(open_pipe(wide=True, owner=owner))
+class _Maker:
+    """Makes one process's streams; `streams` owns what was made so far."""
+
+    def __init__(self, children: Children, owner: Owner, pipe_owner: tuple[int, int], budgets: Budgets) -> None:
+        self.streams = PipeStreams()
+        self._children = children
+        self._owner = owner
+        self._pipe_owner = pipe_owner
+        self._budgets = budgets
+
+    async def open_pipes(self, stdin: str, stdout: Sink, stderr: Sink) -> Streams:
+        streams = self.streams
+        if stdin:
+            pipe = self._pipe()
+            streams.child_fds[0] = self._child_end(pipe.reader)
+            streams.inlet = Inlet(stdin, pipe.writer)
+            streams.copiers.add(streams.inlet)
+        sinks = {number: sink for number, sink in ((1, stdout), (2, stderr)) if not isinstance(sink, Discard)}
+        pipes = {number: self._pipe() for number in sinks}
+        for number, pipe in pipes.items():
+            streams.child_fds[number] = self._child_end(pipe.writer)
+        for sink in dict.fromkeys(sinks.values()):
+            await self._connect(sink, {number: pipes[number] for number in sinks if sinks[number] == sink})
+        return streams
+
+    async def open_terminal(self, stdin: str, stdout: Sink) -> Streams:
+        streams = self.streams = TerminalStreams()
+        source = open_input(stdin) if stdin else None
+        if source is not None:
+            streams.owned.callback(source.close)
+        target = await self._console_sink(stdout)
+        streams.owned.callback(target.close)
+        streams.console = Console(target, source)
+        streams.socket = ConsoleSocket.open()
+        streams.console_socket = streams.socket.path
+        streams.owned.callback(streams.socket.close)
+        return streams
+
+    async def _console_sink(self, sink: Sink) -> ConsoleSink:
+        if isinstance(sink, Fifo) and _is_fifo(sink.path):
+            return FifoSink(sink.path)
+        if isinstance(sink, Discard):
+            return FdSink.null()
+        pipe = self._pipe()
+        self._child_end(pipe.writer)
+        await self._connect(sink, {1: pipe})
+        return FdSink(pipe.writer)
+
+    async def _connect(self, sink: Sink, pipes: Mapping[int, Pipe]) -> None:
+        """Let the read ends of `pipes`, by the container's descriptors, go to one sink."""
+        if isinstance(sink, Fifo) and _is_fifo(sink.path):
+            for pipe in pipes.values():
+                self.streams.copiers.add(FifoOutlet(pipe.reader, sink.path))
+        elif isinstance(sink, Fifo | LogFile):
+            create = isinstance(sink, LogFile)
+            file = await open_log_file(sink.path, create=create, outputs=len(pipes))
+            self.streams.owned.callback(file.close)
+            for pipe in pipes.values():
+                self.streams.copiers.add(FileOutlet(pipe.reader, file))
+        elif isinstance(sink, Logger):
+            await self._connect_logger(sink, pipes)
+        else:
+            raise InvalidArgument(f"stdio sink {sink} is not supported")
+
+    async def _connect_logger(self, sink: Logger, pipes: Mapping[int, Pipe]) -> None:
+        # The output that is not asked for, or that a terminal does not have, is a silent pipe.
+        both = [pipes.get(number) or self._silent_pipe() for number in (1, 2)]
+        logger = await open_logger(self._children, sink, self._owner, both, self._budgets)
+        self.streams.loggers.append(logger)
+        for pipe in both:
+            self.streams.copiers.add(LoggerOutlet(pipe.reader, logger))
+
+    def _silent_pipe(self) -> Pipe:
+        pipe = self._pipe()
+        self._child_end(pipe.writer)
+        return pipe
+
+    def _pipe(self) -> Pipe:
+        return self.streams.owned.enter_context(open_pipe(wide=True, owner=self._pipe_owner))
 
     def _child_end(self, end: OwnedFd) -> int:
-        self._child_ends.append(end)
+        self.streams.child_ends.append(end)
         return end.fileno()
 
 
-def _outlet(source: OwnedFd, sink: Sink) -> Outlet:
-    if isinstance(sink, Fifo):
-        return Outlet(source, sink.path)
-    raise InvalidArgument(f"stdio sink {sink} is not supported")
+def _is_fifo(path: str) -> bool:
+    try:
+        return fifos.is_fifo(path)
+    except OSError as error:
+        raise unusable("stdio path", path, error) from error
 
 
-def _bytes_in(fd: OwnedFd) -> int:
-    """How many bytes wait in a pipe (FIONREAD, pipe(7))."""
-    count = array.array("i", [0])
-    fcntl.ioctl(fd.fileno(), termios.FIONREAD, count)
-    return count[0]
+def _first(group: ExceptionGroup[Exception]) -> Exception:
+    error: Exception = group
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
