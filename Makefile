@@ -56,6 +56,7 @@ check: ready ## Lint, format, types, import contracts, generated files, module s
 	.venv/bin/mypy --strict
 	.venv/bin/lint-imports --no-logo
 	$(PYTHON) tools/generate_proto.py --check
+	$(PYTHON) -m tools.draw_lifecycle --check
 	$(PYTHON) tools/check_tree.py
 
 # The suite drives the installed program, launcher and all, not the one in .venv; SHIM_UNDER_TEST names another.
