@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("shim.task.stdio")
 
+COMMAND_SECONDS: Final = 1.0
+"""How long a runtime command is alone with the pipes.  What a failing one prints is its own and not the container's, so
+nothing is copied before it has ended; one that takes longer may be waiting for room in them."""
 CONSOLE_SECONDS: Final = 30.0
 """How long after its command has ended well a runtime's console may still be on its way (protocol.md 7.5)."""
 
@@ -58,7 +61,7 @@ class Streams(Protocol):
         """The path to which the runtime sends the terminal; empty without one."""
 
     def start(self, nursery: trio.Nursery) -> None:
-        """Begin copying, as tasks of `nursery`."""
+        """Make ready to copy, as tasks of `nursery`; copying begins when the runtime command has ended well."""
 
     def release_child_ends(self) -> None:
         """Close our copies of what the runtime now holds, so that EOF means that the container has closed."""
@@ -120,10 +123,12 @@ class PipeStreams:
         self.loggers: Final[list[LoggerProcess]] = []
         self.inlet: Inlet | None = None
         self._ended_at = math.inf
+        self._command_ended = trio.Event()
+        self._closed = False
 
     def start(self, nursery: trio.Nursery) -> None:
         """See `Streams`."""
-        self.copiers.start(nursery)
+        nursery.start_soon(self._copy_later, nursery)
 
     def release_child_ends(self) -> None:
         """See `Streams`."""
@@ -132,6 +137,7 @@ class PipeStreams:
 
     async def connected(self) -> None:
         """See `Streams`."""
+        self._command_ended.set()
         await trio.lowlevel.checkpoint()
 
     def close_stdin(self) -> None:
@@ -152,11 +158,19 @@ class PipeStreams:
 
     async def aclose(self, *, patience_until: float = math.inf) -> None:
         """See `Streams`."""
+        self._closed = True
+        self._command_ended.set()
         self.release_child_ends()
         for logger in self.loggers:
             await logger.stop(process_ended_at=self._ended_at, patience_until=patience_until)
         await self.copiers.aclose()
         self.owned.close()
+
+    async def _copy_later(self, nursery: trio.Nursery) -> None:
+        with trio.move_on_after(COMMAND_SECONDS):
+            await self._command_ended.wait()
+        if not self._closed:
+            self.copiers.start(nursery)
 
 
 class TerminalStreams(PipeStreams):
@@ -173,8 +187,8 @@ class TerminalStreams(PipeStreams):
         self._started = False
 
     def start(self, nursery: trio.Nursery) -> None:
-        """See `Streams`."""
-        super().start(nursery)
+        """See `Streams`: the runtime has no hand on these, so that they are copied from now on."""
+        self.copiers.start(nursery)
         self._started = True
         nursery.start_soon(self._run)
 
