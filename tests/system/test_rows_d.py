@@ -87,6 +87,7 @@ async def test_D4_status_is_the_same_everywhere(driver: Driver, ending: str, sta
     state = await task.state()
     deleted = await task.delete()
     await driver.sink.wait_for_topic(task.id, "/tasks/delete")
+    await driver.sink.wait_for_topic(task.id, "/tasks/exit")  # the order is E1's matter
     (exit_event,) = exits(driver.sink.of(task.id))
     (delete_event,) = deletes(driver.sink.of(task.id))
     facts = {

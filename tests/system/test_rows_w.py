@@ -51,6 +51,7 @@ async def test_W1_largest_frame_is_served_and_a_larger_one_refused(driver: Drive
 
 
 @pytest.mark.slow
+@pytest.mark.better_than_peer("the 1.6 Go shim stops reading while an answer waits", only="go-1.6")
 async def test_W2_a_thousand_large_requests_before_the_first_answer_is_read(driver: Driver) -> None:
     # The unknown exec's id comes back in the error, so the answers are as large as the requests.
     task = await driver.run(["true"])
@@ -77,6 +78,7 @@ async def test_W2_a_thousand_large_requests_before_the_first_answer_is_read(driv
     assert 0 < slowest < 2
 
 
+@pytest.mark.better_than_peer("the 1.6 Go shim does not check stream ids", only="go-1.6")
 async def test_W5_what_cannot_be_read_is_answered_and_the_connection_lives(driver: Driver) -> None:
     task = await driver.run(["true"])
     shim = task.shim
@@ -131,6 +133,7 @@ async def test_W6_shutdown_is_answered(driver: Driver) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.better_than_peer("the 1.6 Go shim waits past the deadline", only="go-1.6")
 async def test_W8_deadline_of_a_request_is_kept_by_the_shim(driver: Driver) -> None:
     task = await driver.run(["sleep", "1000"])
     await task.start()

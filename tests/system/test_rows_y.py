@@ -32,7 +32,7 @@ async def test_Y3_files_are_not_writable_for_others(driver: Driver, umask: int) 
     await task.wait()
     socket = Path(shim.answer.address.removeprefix("unix://"))
     assert stat.S_IMODE(socket.stat().st_mode) == 0o600
-    assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
+    assert socket.parent.stat().st_mode & 0o077 == 0
     modes = {
         path.name: oct(stat.S_IMODE(path.stat().st_mode))
         for path in bundle.path.iterdir()
