@@ -28,7 +28,8 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def orphan(children: SubreaperChildren, script: str) -> int:
     """The pid of a grandchild whose parent has ended."""
-    completed = await run(children, Command(["/bin/sh", "-c", f"sh -c '{script}' & echo $!"]))
+    # An echo of the shell's own would let the shell reap the grandchild, when that has ended by then.
+    completed = await run(children, Command(["/bin/sh", "-c", f"sh -c '{script}' & exec echo $!"]))
     return int(completed.stdout)
 
 
