@@ -50,13 +50,22 @@ clean: ## Remove what was built, but not .venv and not the peers
 	find shim native tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 ##@ Check
-check: ready ## Lint, format, types, import contracts, generated files, module sizes, change fragments
+# Each checker is a target, so that `make -k check` shows what all of them say.
+CHECKS := check-lint check-format check-types check-imports check-generated check-tree
+.PHONY: $(CHECKS)
+check: $(CHECKS) ## Lint, format, types, import contracts, generated files, module sizes, change fragments
+check-lint: ready
 	.venv/bin/ruff check
+check-format: ready
 	.venv/bin/ruff format --check
+check-types: ready
 	.venv/bin/mypy --strict
+check-imports: ready
 	.venv/bin/lint-imports --no-logo
+check-generated: ready
 	$(PYTHON) tools/generate_proto.py --check
 	$(PYTHON) -m tools.draw_lifecycle --check
+check-tree: ready
 	$(PYTHON) tools/check_tree.py
 
 # The suite drives the installed program, launcher and all, not the one in .venv; SHIM_UNDER_TEST names another.
