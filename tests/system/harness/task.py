@@ -143,6 +143,11 @@ class Process:
         """Let it see the end of its stdin."""
         await self.shim.send("CloseIO", task_pb2.CloseIORequest(id=self.id, exec_id=self.exec_id, stdin=True))
 
+    async def resize(self, width: int, height: int) -> None:
+        """Columns and rows of its terminal."""
+        request = task_pb2.ResizePtyRequest(id=self.id, exec_id=self.exec_id, width=width, height=height)
+        await self.shim.send("ResizePty", request)
+
 
 @attrs.define
 class Task(Process):
