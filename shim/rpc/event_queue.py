@@ -45,15 +45,28 @@ class EventQueue:
         """The oldest; IndexError when there is none."""
         return self._events[0]
 
-    def push(self, event: Queued) -> Queued | None:
-        """Append; the event that had to go for it, if one had."""
-        victim = None
-        if len(self._events) >= self._bound:
-            victim = next((kept for kept in self._events if kept.topic != EXIT_TOPIC), self._events[0])
+    def push(self, event: Queued, in_flight: Queued | None = None) -> Queued | None:
+        """Append; the event that had to go for it, if one had, which may be the new one itself.
+
+        The one that is being sent right now stays: dropping it would not stop it.
+        """
+        if len(self._events) < self._bound:
+            self._events.append(event)
+            return None
+        candidates = [kept for kept in self._events if kept is not in_flight] + [event]
+        victim = next((each for each in candidates if each.topic != EXIT_TOPIC), candidates[0])
+        self.dropped += 1
+        if victim is not event:
             self._events.remove(victim)
-            self.dropped += 1
-        self._events.append(event)
+            self._events.append(event)
         return victim
+
+    def clear(self) -> int:
+        """Give up all that is left; how many that was."""
+        left = len(self._events)
+        self.dropped += left
+        self._events.clear()
+        return left
 
     def discard(self, event: Queued, *, delivered: bool) -> None:
         """Take an event out that was delivered or given up; one that `push` dropped meanwhile is gone already."""
