@@ -24,7 +24,9 @@ def check_identifier(text: str, what: str) -> None:
     if not text:
         raise InvalidArgument(f"{what} must not be empty")
     if len(text) > MAX_LENGTH:
-        raise InvalidArgument(f"{what} {_shown(text)} has {len(text)} characters, at most {MAX_LENGTH} are allowed")
+        raise InvalidArgument(
+            f"{what} {_shown(text)} is no identifier: it has {len(text)} characters, at most {MAX_LENGTH} are allowed"
+        )
     if not _IDENTIFIER.fullmatch(text):
         raise InvalidArgument(
             f"{what} {_shown(text)} is no identifier: letters and digits, with single dots, underscores or dashes "
