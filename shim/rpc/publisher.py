@@ -155,7 +155,7 @@ class Publisher:
         return min(now + self._attempt, event.expires, now + share)
 
     async def _send_over_one_connection(self) -> None:
-        """Send until the connection is lost or a flush has tried all; raises why an attempt failed that may be repeated."""
+        """Send until the connection is lost or a flush has tried all; raises the failure of an attempt."""
         assert self._connect is not None
         with trio.CancelScope(deadline=self._begin_attempt()) as self._scope:
             whole = self._scope
