@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -41,8 +42,6 @@ def pump(sources: dict[int, str | None]) -> None:
     pending = {
         fd: os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) if path else -1 for fd, path in sources.items()
     }
-    import select
-
     poll = select.poll()
     for fd in pending:
         poll.register(fd, select.POLLIN)
@@ -64,8 +63,9 @@ def main() -> None:
         with open(wanted["pid"], "w") as file:
             file.write(str(os.getpid()))
     if "report" in wanted:
+        report = describe()
         with open(wanted["report"], "w") as file:
-            file.write(describe())
+            file.write(report)
     deaf = wanted.get("deaf", "")
     if "term" in deaf:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from tests.system.harness.fifos import make_fifo, open_reader, open_writer
+from tests.system.harness.fifos import holds, make_fifo, open_reader, open_writer
 from tests.system.harness.processes import is_running
 from tests.system.harness.runtimes import make_runtime
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tests.system.harness.driver import Driver
     from tests.system.harness.runtimes import Runtime
+    from tests.system.harness.task import Process
 
 ROUNDS: Final = 200
 
@@ -88,12 +89,12 @@ async def test_I2_close_during_a_delayed_start_is_remembered(driver: Driver, ini
     runtime = make_runtime(driver.directory / "runtime")
     _delay(runtime, "start" if init else "exec")
     stdin, stdout = _fifos(driver.directory, "e")
-    bundle = driver.bundle(["cat"] if init else ["sleep", "1000"], annotations={})
+    bundle = driver.bundle(["cat"] if init else ["sleep", "1000"])
     shim = await driver.start(bundle)
     options = driver.options(binary_name=runtime.binary)
     async with open_reader(stdout) as output, trio.open_nursery() as nursery:
         if init:
-            process = task = await shim.create(bundle, stdin=str(stdin), stdout=str(stdout), options=options)
+            process: Process = await shim.create(bundle, stdin=str(stdin), stdout=str(stdout), options=options)
         else:
             task = await shim.create(bundle, options=options)
             await task.start()
@@ -149,7 +150,7 @@ async def test_I6_stdin_outlives_its_writers_until_it_is_closed(driver: Driver) 
         for word in (b"one", b"two"):
             async with open_writer(stdin) as writer:
                 await writer.send(word + b"\n")
-            await output.wait_for(lambda data, word=word: b"got " + word in data)
+            await output.wait_for(holds(b"got " + word))
         assert is_running(task.pid)
         await task.close_io()
         assert (await task.wait()).exit_status == 0

@@ -14,6 +14,7 @@ from tests.system.harness.loggers import make_logger
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.system.harness.bundles import Json
     from tests.system.harness.driver import Driver
     from tests.system.harness.task import Process, Task
 
@@ -55,7 +56,7 @@ async def test_J2_megabytes_before_the_exit_are_whole_when_many_run(driver: Driv
     expected = hashlib.sha256(block).hexdigest()
     source = driver.directory / "block"
     source.write_bytes(block)
-    mount = {"destination": "/mnt", "type": "bind", "source": str(driver.directory), "options": ["rbind", "ro"]}
+    mount: Json = {"destination": "/mnt", "type": "bind", "source": str(driver.directory), "options": ["rbind", "ro"]}
     sums: list[str] = []
 
     async def one() -> None:

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from shim import errors
-from tests.system.harness.fifos import make_fifo, open_reader, open_writer
+from tests.system.harness.fifos import holds, make_fifo, open_reader, open_writer
 from tests.system.harness.processes import open_files
 from tests.system.harness.runtimes import make_runtime
 from tests.system.harness.task import RUNNING
@@ -66,7 +66,7 @@ async def test_a_client_that_comes_back_finds_its_shell(driver: Driver) -> None:
     for word in (b"first", b"second"):
         async with open_reader(stdout) as output, open_writer(stdin) as writer:
             await writer.send(word + b"\n")
-            await output.wait_for(lambda data, word=word: b"got " + word in data)
+            await output.wait_for(holds(b"got " + word))
     assert (await task.state()).status == RUNNING
     await task.end()
 

@@ -60,6 +60,11 @@ class Reader:
                 return
 
 
+def holds(word: bytes) -> Callable[[bytes], bool]:
+    """For `Reader.wait_for`: until `word` was read."""
+    return lambda data: word in data
+
+
 def make_fifo(path: Path) -> Path:
     """A new fifo, mode 0700 as containerd's client makes them."""
     os.mkfifo(path, 0o700)
