@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from shim.kernel.children import Children
     from shim.model.exits import ExitRecord
-    from shim.rpc.service import Handler
+    from shim.rpc.service import Handler, Nowait
     from shim.task.events import TaskEvents
     from shim.task.jobs import Jobs
 
@@ -81,7 +81,8 @@ class TaskService:
             "Connect": self.connect,
             "Shutdown": self.shut_down,
         }
-        return [Service(TASK_V3, handlers), Service(TASK_V2, handlers)]
+        nowait: dict[str, Nowait] = {"State": self.state_nowait, "Connect": self.connect_nowait}
+        return [Service(TASK_V3, handlers, nowait), Service(TASK_V2, handlers, nowait)]
 
     async def create(self, request: task.CreateTaskRequest) -> task.CreateTaskResponse:
         """A new task; a caller that goes away takes it down with it.
@@ -181,9 +182,15 @@ class TaskService:
 
     async def state(self, request: task.StateRequest) -> task.StateResponse:
         """What is known of a process; waits for nothing but a start in flight."""
+        await self._container(request.id).process(request.exec_id).settled()
+        return self.state_nowait(request)
+
+    def state_nowait(self, request: task.StateRequest) -> task.StateResponse:
+        """State as it is answered by the connection itself; WouldBlock while a start is in flight."""
         container = self._container(request.id)
         process = container.process(request.exec_id)
-        await process.settled()
+        if process.is_starting:
+            raise trio.WouldBlock
         record = process.exit
         return task.StateResponse(
             id=process.id,
@@ -234,6 +241,10 @@ class TaskService:
         return Empty()
 
     async def connect(self, request: task.ConnectRequest) -> task.ConnectResponse:
+        """Who serves."""
+        return self.connect_nowait(request)
+
+    def connect_nowait(self, request: task.ConnectRequest) -> task.ConnectResponse:
         """Who serves; never fails, pid 0 for a task that is not here."""
         container = self.containers.get(request.id)
         return task.ConnectResponse(shim_pid=os.getpid(), task_pid=container.init.pid if container else 0)

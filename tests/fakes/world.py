@@ -131,6 +131,8 @@ class FakeRuntime(Runtime):
         del stdio
         on_spawn()
         await self._world.step("create")
+        if container in self._world.containers:
+            raise RuntimeFailure("OCI runtime create failed: container with given ID already exists")
         self._world.containers[container] = self._world.new_child("init")
         await self._world.step("create: pid file")
         with open(options.pid_file, "w") as stream:
