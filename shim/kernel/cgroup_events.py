@@ -4,7 +4,8 @@ Three sources behind one shape, each ready by a descriptor that Trio can wait fo
 
 - v1: an eventfd, registered with the kernel for the cgroup's memory.oom_control.  It fires when the cgroup runs out of
   memory, *before* the kernel has chosen and counted whom to kill, and once more when the cgroup is removed.
-- v2: inotify on memory.events and cgroup.events, and on the removal of the directory.
+- v2: inotify on memory.events and cgroup.events.  It wakes when the last process has ended; the removal that may follow
+  wakes nobody (seen on 6.18), so a watch on v2 lasts until it is closed.
 - v2 where inotify is used up (a user has 128 of them by default, and every shim of a machine is the same user): the
   kernel's own notification of kernfs files, an epoll that waits for "priority" readiness and is itself waited for.
 
@@ -68,14 +69,13 @@ class OomEventFd:
 
 
 class FileChanges:
-    """Inotify on some files, and on the removal of their directory."""
+    """Inotify on some files."""
 
     def __init__(self, directory: str, names: Sequence[str]) -> None:
         """Watch.  Raises OSError, with an errno of USED_UP when there is none left."""
         with ExitStack() as undo:
             self._fd = OwnedFd(native.watch_open())
             undo.callback(self._fd.close)
-            native.watch_add(self._fd.fileno(), directory, removal=True)
             for name in names:
                 native.watch_add(self._fd.fileno(), f"{directory}/{name}")
             undo.pop_all()

@@ -148,10 +148,9 @@ def watch_open() -> int:
     return opened[0]
 
 
-def watch_add(fd: int, path: str, *, removal: bool = False) -> None:
-    """Have changes of the content of `path` seen, or with `removal` its end.  Raises OSError."""
-    events = lib.WATCH_REMOVED if removal else lib.WATCH_MODIFIED
-    check(lib.watch_add(fd, _c_text(path), events), f"watch {path}")
+def watch_add(fd: int, path: str) -> None:
+    """Have changes of the content of `path` seen.  Raises OSError."""
+    check(lib.watch_add(fd, _c_text(path)), f"watch {path}")
 
 
 def drain_console(master_fd: int, sink_fd: int, wake_fd: int, timeout_ms: int) -> tuple[int, int, int]:

@@ -39,8 +39,8 @@ class OomWatch:
     """
 
     def __init__(self, places: CgroupPlaces | None, on_oom: Callable[[], None]) -> None:
-        """`places` is None when the cgroup is not known.  Then, and where nothing counts this container's kills alone (no
-        memory controller, or the root cgroup), nothing is ever told."""
+        """`places` is None when the cgroup is not known.  Then, and where nothing counts this container's kills alone
+        (no memory controller, or the root cgroup), nothing is ever told."""
         self.oom_killed = False
         self._places = places if places is not None and places.memory and not is_root(places.memory) else None
         self._on_oom = on_oom
@@ -49,7 +49,7 @@ class OomWatch:
         self._counts = self._read_counts()
 
     def start(self, nursery: trio.Nursery) -> None:
-        """Watch as a task of `nursery`, until the cgroup is gone or `close`."""
+        """Watch as a task of `nursery`, until `close`; one on v1 also ends when the cgroup goes."""
         if self._places is not None and self._places.memory is not None:
             nursery.start_soon(self._run, self._places, self._places.memory, name=f"OOM watch {self._places.memory}")
 

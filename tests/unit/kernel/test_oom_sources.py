@@ -84,4 +84,4 @@ def test_any_other_refusal_of_inotify_is_told(directory: Path, monkeypatch: pyte
 def test_watching_what_is_not_there_is_refused_with_its_name(tmp_path: Path) -> None:
     fd = OwnedFd(native.watch_open())
     with fd, pytest.raises(FileNotFoundError, match=f"watch {tmp_path}/gone"):
-        native.watch_add(fd.fileno(), f"{tmp_path}/gone", removal=True)
+        native.watch_add(fd.fileno(), f"{tmp_path}/gone")
