@@ -124,11 +124,13 @@ class PipeStreams:
         self.inlet: Inlet | None = None
         self._ended_at = math.inf
         self._command_ended = trio.Event()
+        self._nursery: trio.Nursery | None = None
         self._closed = False
 
     def start(self, nursery: trio.Nursery) -> None:
         """See `Streams`."""
-        nursery.start_soon(self._copy_later, nursery)
+        self._nursery = nursery
+        nursery.start_soon(self._begin_late)
 
     def release_child_ends(self) -> None:
         """See `Streams`."""
@@ -138,6 +140,7 @@ class PipeStreams:
     async def connected(self) -> None:
         """See `Streams`."""
         self._command_ended.set()
+        self._begin()
         await trio.lowlevel.checkpoint()
 
     def close_stdin(self) -> None:
@@ -166,11 +169,15 @@ class PipeStreams:
         await self.copiers.aclose()
         self.owned.close()
 
-    async def _copy_later(self, nursery: trio.Nursery) -> None:
+    async def _begin_late(self) -> None:
         with trio.move_on_after(COMMAND_SECONDS):
             await self._command_ended.wait()
-        if not self._closed:
-            self.copiers.start(nursery)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start what does not run yet."""
+        if self._nursery is not None and not self._closed:
+            self.copiers.start(self._nursery)
 
 
 class TerminalStreams(PipeStreams):

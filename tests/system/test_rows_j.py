@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import trio
 
+from tests.fakes.loggers import make_logger
 from tests.system.harness.fifos import make_fifo, open_reader
-from tests.system.harness.loggers import make_logger
 
 if TYPE_CHECKING:
     from pathlib import Path

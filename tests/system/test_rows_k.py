@@ -13,8 +13,8 @@ import pytest
 import trio
 
 from shim import errors
+from tests.fakes.loggers import make_logger, read_report
 from tests.system.harness.fifos import make_fifo, open_reader, open_writer
-from tests.system.harness.loggers import make_logger, read_report
 from tests.system.harness.processes import is_running, open_files
 
 if TYPE_CHECKING:

@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 from urllib.parse import quote
 
 import attrs
 
-from tests.system.harness.subject import REPOSITORY
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-SCRIPT: Final = REPOSITORY / "tests" / "fakes" / "logger.py"
+SCRIPT: Final = Path(__file__).parent / "logger.py"
 
 
 @attrs.frozen
