@@ -190,14 +190,28 @@ class Driver:
         umask: int = -1,
         pass_fds: Sequence[int] = (),
         options: AnyMessage | None = None,
+        debug: bool = False,
+        read_log: bool = True,
     ) -> Shim:
-        """Start a shim for the bundle and connect to it; StartFailedError with its output when it refuses."""
+        """Start a shim for the bundle and connect to it; StartFailedError with its output when it refuses.
+
+        Without `read_log` the log fifo is held open, as always, but only `Shim.log.drain` reads it.
+        """
         log = LogDrain(os.open(bundle.file("log"), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
         self.stack.callback(os.close, log.fd)
         self.stack.callback(trio.lowlevel.notify_closing, log.fd)
-        self.nursery.start_soon(run_drain, log)
+        if read_log:
+            self.nursery.start_soon(run_drain, log)
         caller = generation or self.generation
-        done = await self.run_start(bundle, generation=caller, env=env, umask=umask, pass_fds=pass_fds, options=options)
+        done = await self.run_start(
+            bundle,
+            generation=caller,
+            env=env,
+            umask=umask,
+            pass_fds=pass_fds,
+            options=options,
+            command=self.command(bundle.id, *(["-debug"] if debug else []), "start"),
+        )
         if done.status != 0:
             raise StartFailedError(f"start exited with {done.status}: {done.text}")
         answer = parse_start_answer(done.output, caller)

@@ -13,6 +13,8 @@ from google.protobuf.message import Message
 
 from shim import errors
 from shim.wire.proto import mount_pb2, task_pb2
+from shim.wire.proto.runc_options_pb2 import ProcessDetails
+from shim.wire.typeurl import LINUX_RESOURCES_URL, PROCESS_URL, unpack
 from tests.system.harness.bundles import Bundle, make_process
 from tests.system.harness.processes import wait_ended
 
@@ -26,8 +28,7 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer", bound=Message)
 
-CREATED, RUNNING, STOPPED, PAUSED = 1, 2, 3, 4
-PROCESS_URL = "types.containerd.io/opencontainers/runtime-spec/1/Process"
+CREATED, RUNNING, STOPPED, PAUSED, PAUSING = 1, 2, 3, 4, 5
 CALL_TIMEOUT = 20.0
 
 
@@ -71,6 +72,7 @@ class Shim:
         stderr: str = "",
         terminal: bool = False,
         rootfs: Sequence[mount_pb2.Mount] = (),
+        checkpoint: str = "",
         timeout: float | None = CALL_TIMEOUT,
     ) -> Task:
         """Create the bundle's task, with the driver's options unless others are given."""
@@ -83,6 +85,7 @@ class Shim:
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
+            checkpoint=checkpoint,
             options=options or self.options,
         )
         answer = await self.call("Create", request, task_pb2.CreateTaskResponse, timeout=timeout)
@@ -167,19 +170,68 @@ class Task(Process):
         env: Sequence[str] = (),
     ) -> Process:
         """Add an exec; it is not started."""
-        spec = AnyMessage(
-            type_url=PROCESS_URL, value=json.dumps(make_process(args, terminal=terminal, env=env)).encode()
-        )
+        spec = json.dumps(make_process(args, terminal=terminal, env=env)).encode()
+        return await self.exec_spec(exec_id, spec, stdin=stdin, stdout=stdout, stderr=stderr, terminal=terminal)
+
+    async def exec_spec(
+        self,
+        exec_id: str,
+        spec: bytes,
+        *,
+        stdin: str = "",
+        stdout: str = "",
+        stderr: str = "",
+        terminal: bool = False,
+    ) -> Process:
+        """Add an exec whose process document is these bytes, whatever they are."""
         request = task_pb2.ExecProcessRequest(
-            id=self.id, exec_id=exec_id, terminal=terminal, stdin=stdin, stdout=stdout, stderr=stderr, spec=spec
+            id=self.id,
+            exec_id=exec_id,
+            terminal=terminal,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            spec=AnyMessage(type_url=PROCESS_URL, value=spec),
         )
         await self.shim.send("Exec", request)
         return Process(self.shim, self.id, exec_id)
 
+    async def run_exec(self, exec_id: str, args: Sequence[str]) -> int:
+        """Add an exec, let it run to its end, forget it; its status."""
+        process = await self.exec(exec_id, args)
+        await process.start()
+        status = (await process.wait()).exit_status
+        await process.delete()
+        return status
+
+    async def processes(self) -> dict[int, str]:
+        """The pids of everything in the container, each with the id of the exec that it is, or nothing."""
+        answer = await self.shim.call("Pids", task_pb2.PidsRequest(id=self.id), task_pb2.PidsResponse)
+        found = {}
+        for process in answer.processes:
+            found[process.pid] = unpack(process.info, ProcessDetails).exec_id if process.HasField("info") else ""
+        return found
+
     async def pids(self) -> list[int]:
         """The pids of everything in the container."""
-        answer = await self.shim.call("Pids", task_pb2.PidsRequest(id=self.id), task_pb2.PidsResponse)
-        return [process.pid for process in answer.processes]
+        return list(await self.processes())
+
+    async def pause(self) -> None:
+        """Freeze it."""
+        await self.shim.send("Pause", task_pb2.PauseRequest(id=self.id))
+
+    async def resume(self) -> None:
+        """Thaw it."""
+        await self.shim.send("Resume", task_pb2.ResumeRequest(id=self.id))
+
+    async def update(self, resources: bytes, *, url: str = LINUX_RESOURCES_URL) -> None:
+        """Change its limits; `resources` is JSON if all is well."""
+        value = AnyMessage(type_url=url, value=resources)
+        await self.shim.send("Update", task_pb2.UpdateTaskRequest(id=self.id, resources=value))
+
+    async def checkpoint(self, path: str, options: AnyMessage | None = None) -> None:
+        """Write its processes to a directory."""
+        await self.shim.send("Checkpoint", task_pb2.CheckpointTaskRequest(id=self.id, path=path, options=options))
 
     async def end(self) -> None:
         """Whatever its state: killed, waited for, deleted."""
