@@ -196,6 +196,10 @@ class Task(Process):
         await self.shim.send("Exec", request)
         return Process(self.shim, self.id, exec_id)
 
+    def known_exec(self, exec_id: str) -> Process:
+        """A handle on an exec of that id, existing or not."""
+        return Process(self.shim, self.id, exec_id)
+
     async def run_exec(self, exec_id: str, args: Sequence[str]) -> int:
         """Add an exec, let it run to its end, forget it; its status."""
         process = await self.exec(exec_id, args)
