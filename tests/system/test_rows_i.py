@@ -45,7 +45,7 @@ async def test_I1_piped_input_ends_the_exec_every_time(driver: Driver) -> None:
     await task.start()
     for number in range(ROUNDS):
         stdin, stdout = _fifos(driver.directory, f"e{number}")
-        exec_ = await task.exec(f"e{number}", ["cat"], stdin=str(stdin), stdout=str(stdout))
+        exec_ = await task.exec(f"e{number}", ["cat"], stdin=str(stdin), stdout=str(stdout), stderr=str(stdout))
         async with open_reader(stdout) as output:
             await exec_.start()
             async with open_writer(stdin) as writer:
@@ -64,7 +64,7 @@ async def test_I2_close_before_start_is_remembered(driver: Driver, writer_first:
     task = await driver.run(["sleep", "1000"])
     await task.start()
     stdin, stdout = _fifos(driver.directory, "e")
-    exec_ = await task.exec("e", ["cat"], stdin=str(stdin), stdout=str(stdout))
+    exec_ = await task.exec("e", ["cat"], stdin=str(stdin), stdout=str(stdout), stderr=str(stdout))
 
     async def write() -> None:
         async with open_writer(stdin) as writer:
@@ -94,11 +94,13 @@ async def test_I2_close_during_a_delayed_start_is_remembered(driver: Driver, ini
     options = driver.options(binary_name=runtime.binary)
     async with open_reader(stdout) as output, trio.open_nursery() as nursery:
         if init:
-            process: Process = await shim.create(bundle, stdin=str(stdin), stdout=str(stdout), options=options)
+            process: Process = await shim.create(
+                bundle, stdin=str(stdin), stdout=str(stdout), stderr=str(stdout), options=options
+            )
         else:
             task = await shim.create(bundle, options=options)
             await task.start()
-            process = await task.exec("e", ["cat"], stdin=str(stdin), stdout=str(stdout))
+            process = await task.exec("e", ["cat"], stdin=str(stdin), stdout=str(stdout), stderr=str(stdout))
         started = trio.Event()
 
         async def start() -> None:
@@ -123,7 +125,7 @@ async def test_I2_close_before_init_starts(driver: Driver) -> None:
     stdin, stdout = _fifos(driver.directory, "init")
     shim = await driver.start(bundle)
     async with open_reader(stdout) as output:
-        task = await shim.create(bundle, stdin=str(stdin), stdout=str(stdout))
+        task = await shim.create(bundle, stdin=str(stdin), stdout=str(stdout), stderr=str(stdout))
         async with open_writer(stdin) as writer:
             await writer.send(b"data")
         await task.close_io()
@@ -145,7 +147,7 @@ async def test_I6_stdin_outlives_its_writers_until_it_is_closed(driver: Driver) 
     stdin, stdout = _fifos(driver.directory, "init")
     shim = await driver.start(bundle)
     async with open_reader(stdout) as output:
-        task = await shim.create(bundle, stdin=str(stdin), stdout=str(stdout))
+        task = await shim.create(bundle, stdin=str(stdin), stdout=str(stdout), stderr=str(stdout))
         await task.start()
         for word in (b"one", b"two"):
             async with open_writer(stdin) as writer:
@@ -162,9 +164,10 @@ async def test_I6_close_without_any_writer_ends_stdin(driver: Driver) -> None:
     bundle = driver.bundle(["cat"])
     stdin, stdout = _fifos(driver.directory, "init")
     shim = await driver.start(bundle)
-    task = await shim.create(bundle, stdin=str(stdin), stdout=str(stdout))
-    await task.start()
-    await task.close_io()
-    with trio.fail_after(5):
-        assert (await task.wait()).exit_status == 0
-    await task.delete()
+    async with open_reader(stdout):
+        task = await shim.create(bundle, stdin=str(stdin), stdout=str(stdout), stderr=str(stdout))
+        await task.start()
+        await task.close_io()
+        with trio.fail_after(5):
+            assert (await task.wait()).exit_status == 0
+        await task.delete()

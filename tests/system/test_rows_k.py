@@ -52,6 +52,7 @@ def small_disk(directory: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("ready", ["close", "exit"])
+@pytest.mark.better_than_peer("a container of the Go shim is held up, or killed, by a logger that has ended")
 async def test_K1_logger_that_ends_before_ready_counts_as_ready(driver: Driver, ready: str) -> None:
     logger = make_logger(driver.directory / "logger")
     bundle = driver.bundle(["sh", "-c", f"seq 1 {LINES * 100}"])
@@ -62,8 +63,8 @@ async def test_K1_logger_that_ends_before_ready_counts_as_ready(driver: Driver, 
     await _end(task)
 
 
-@pytest.mark.better_than_peer("binary-v2 is newer", only="go-1.6")
 @pytest.mark.parametrize("ready", ["close", "exit"])
+@pytest.mark.better_than_peer("the Go shim leaves the logger and its pipes")
 async def test_K1_strict_logger_that_ends_before_ready_fails_the_create(driver: Driver, ready: str) -> None:
     logger = make_logger(driver.directory / "logger")
     bundle = driver.bundle(["true"])
@@ -98,6 +99,7 @@ async def test_K1_logger_that_never_gets_ready_is_killed_in_time(driver: Driver)
 
 
 @pytest.mark.parametrize("scheme", ["binary", "binary-v2"])
+@pytest.mark.better_than_peer("binary-v2 is newer", only="go-1.6")
 async def test_K1_absent_logger_is_named(driver: Driver, scheme: str) -> None:
     bundle = driver.bundle(["true"])
     shim = await driver.start(bundle)
@@ -183,6 +185,7 @@ async def test_K4_unknown_scheme_is_named(driver: Driver) -> None:
 # K6: a terminal with a logger
 
 
+@pytest.mark.better_than_peer("the Go shim does not wait for the logger of a terminal")
 async def test_K6_logger_gets_the_terminal(driver: Driver) -> None:
     logger = make_logger(driver.directory / "logger")
     out, pid = driver.directory / "out", driver.directory / "pid"
@@ -213,6 +216,7 @@ async def test_K6_file_gets_the_terminal(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("of_exec", [False, True])
+@pytest.mark.better_than_peer("the Go shim gives the arguments in no order")
 async def test_K8_logger_is_started_as_the_contract_says(driver: Driver, of_exec: bool) -> None:
     logger = make_logger(driver.directory / "logger")
     report, out, err = (driver.directory / name for name in ("report", "out", "err"))
@@ -260,6 +264,7 @@ async def test_logger_may_flush_after_the_end_of_its_input(driver: Driver) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("deaf", ["eof", "eof-term"])
+@pytest.mark.better_than_peer("the Go shim answers after its caller has gone")
 async def test_logger_that_does_not_end_is_ended(driver: Driver, deaf: str) -> None:
     logger = make_logger(driver.directory / "logger")
     pid = driver.directory / "pid"
@@ -274,6 +279,7 @@ async def test_logger_that_does_not_end_is_ended(driver: Driver, deaf: str) -> N
     assert not is_running(int(pid.read_text()))
 
 
+@pytest.mark.better_than_peer("a container of the Go shim is held up by a logger that has ended")
 async def test_logger_that_dies_does_not_take_the_container_with_it(driver: Driver) -> None:
     logger = make_logger(driver.directory / "logger")
     pid = driver.directory / "pid"
