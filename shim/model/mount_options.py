@@ -38,6 +38,9 @@ MS_STRICTATIME: Final = 1 << 24
 PER_MOUNT: Final = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME | MS_NODIRATIME | MS_RELATIME
 """Flags of the mount rather than of the file system: a bind takes them only in a second call."""
 
+MANAGER_PREFIX: Final = "X-containerd."
+"""What the options that a transform or handler consumes begin with; none of them is for the kernel."""
+
 _SET: Final = {
     "bind": MS_BIND,
     "defaults": 0,
@@ -131,7 +134,7 @@ def parse_options(options: Iterable[str]) -> MountOptions:
             special[option] = "yes"
         elif separator and name in {"uidmap", "gidmap"}:
             special[name] = value
-        elif option.startswith("X-containerd."):
+        elif option.startswith(MANAGER_PREFIX):
             raise InvalidArgument(f"mount option {name} belongs to a transform that was not applied")
         elif option:
             data.append(option)
