@@ -164,6 +164,7 @@ class Process:
             async with self._guard:
                 self._apply_held_exit()
                 self.state = follows
+                self.release_waiters()  # of one that never ran, whose exit will not come
         finally:
             self._apply_held_exit()
             self._deleting = None
@@ -183,7 +184,7 @@ class Process:
         await self._exit_known.wait()
 
     def release_waiters(self) -> None:
-        """Wake whoever waits for an exit that will never come, such as that of an exec whose start failed."""
+        """Wake whoever waits for an exit that will never come: the start failed, or it was deleted unstarted."""
         self.exited.set()
 
     def _apply_held_exit(self) -> None:

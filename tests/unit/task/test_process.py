@@ -285,3 +285,22 @@ async def test_waiters_released_by_a_failed_start_do_not_end_later_waits(autojum
     async with subject.process.starting():
         pass
     assert not subject.process.exited.is_set()
+
+
+async def test_a_deletion_lets_go_who_waits_for_a_process_that_never_ran(autojump_clock: MockClock) -> None:
+    subject = Subject(State.CREATED, lifecycle.EXEC)
+    subject.release.set()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(subject.process.exited.wait)
+        await wait_all_tasks_blocked()
+        assert await subject.delete() == "deleted"
+    assert subject.process.exit is None
+    assert subject.published == []
+
+
+async def test_a_deletion_that_fails_lets_nobody_go(autojump_clock: MockClock) -> None:
+    subject = Subject(State.CREATED, lifecycle.EXEC)
+    subject.release.set()
+    subject.failure = FailedPrecondition("not now")
+    assert await subject.delete() == "refused"
+    assert not subject.process.exited.is_set()
