@@ -64,7 +64,7 @@ async def test_J2_megabytes_before_the_exit_are_whole_when_many_run(driver: Driv
         shim = await driver.start(bundle)
         stdout = make_fifo(bundle.file("stdout"))
         async with open_reader(stdout) as output:
-            await _end(await shim.create(bundle, stdout=str(stdout)))
+            await _end(await shim.create(bundle, stdout=str(stdout), stderr=str(stdout)))
             sums.append(hashlib.sha256(await output.read_all()).hexdigest())
 
     async with trio.open_nursery() as nursery:
@@ -75,7 +75,14 @@ async def test_J2_megabytes_before_the_exit_are_whole_when_many_run(driver: Driv
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("sink", ["fifo", "file", "binary"])
+@pytest.mark.parametrize(
+    "sink",
+    [
+        "fifo",
+        "file",
+        pytest.param("binary", marks=pytest.mark.better_than_peer("the Go shim ends a logger before it has written")),
+    ],
+)
 async def test_J4_last_chunk_without_newline_is_exact(driver: Driver, sink: str) -> None:
     task = await driver.run(["sleep", "1000"])
     await task.start()
@@ -86,7 +93,7 @@ async def test_J4_last_chunk_without_newline_is_exact(driver: Driver, sink: str)
         words = ["printf", "x"]
         if sink == "fifo":
             async with open_reader(path) as output:
-                await _end(await task.exec(name, words, stdout=str(path)))
+                await _end(await task.exec(name, words, stdout=str(path), stderr=str(path)))
                 assert await output.read_all() == b"x"
         elif sink == "file":
             await _end(await task.exec(name, words, stdout=f"file://{path}", stderr=f"file://{path}"))

@@ -17,6 +17,7 @@ from tests.system.harness.task import RUNNING
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.system.harness.daemons import Daemon
     from tests.system.harness.driver import Driver
 
 
@@ -169,3 +170,62 @@ async def test_fifty_terminals_in_one_shim_leave_nothing(driver: Driver) -> None
             nursery.start_soon(one, number)
     assert open_files(task.shim.pid).keys() == before.keys()
     assert not list(os.scandir(driver.directory / "tmp"))
+
+
+async def _ctr_on_a_terminal(daemon: Daemon, identifier: str, args: list[str], typed: bytes) -> bytes:
+    """What a user sees who runs `ctr run -t` at a terminal of his own and types `typed` when the prompt came."""
+    master, slave = os.openpty()
+    seen = bytearray()
+    try:
+        process = await trio.lowlevel.open_process(
+            daemon.ctr_command(*daemon.run_arguments(identifier, args, "--rm", "--tty")),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=daemon.environment(),
+        )
+        os.close(slave)
+        os.set_blocking(master, False)
+        with trio.fail_after(20):
+            while True:
+                await trio.lowlevel.wait_readable(master)
+                try:
+                    seen += os.read(master, 65536)
+                except OSError:  # the user's terminal has no program any more
+                    break
+                if typed and b"prompt" in seen:
+                    os.write(master, typed)
+                    typed = b""
+            assert await process.wait() == 0, seen
+    finally:
+        os.close(master)
+    return bytes(seen).replace(b"\r", b"")  # of two terminals, one behind the other
+
+
+async def test_ctr_run_with_a_terminal(daemon: Daemon) -> None:
+    script = "echo prompt; read line; echo got $line; tty"
+    seen = await _ctr_on_a_terminal(daemon, "tty", ["sh", "-c", script], b"word\n")
+    assert seen.endswith(b"prompt\nword\ngot word\n/dev/pts/0\n")
+
+
+async def test_ctr_run_with_a_terminal_ends_at_the_users_end_of_input(daemon: Daemon) -> None:
+    seen = await _ctr_on_a_terminal(daemon, "tty", ["sh", "-c", "echo prompt; cat; echo end"], b"typed\n\x04")
+    assert seen.endswith(b"prompt\ntyped\ntyped\nend\n")
+
+
+@pytest.mark.slow
+@pytest.mark.better_than_peer("the Go shim loses the end of it at times")
+async def test_ctr_run_with_a_terminal_shows_all_output(daemon: Daemon) -> None:
+    seen = await _ctr_on_a_terminal(daemon, "tty", ["seq", "1", "100000"], b"")
+    assert seen.endswith(b"".join(b"%d\n" % number for number in range(1, 100001)))
+
+
+async def test_ctr_run_with_a_log_uri(daemon: Daemon) -> None:
+    log = daemon.directory / "made" / "log"
+    flags = ["--detach", "--log-uri", f"file://{log}"]
+    await daemon.ctr_ok(*daemon.run_arguments("log", ["sh", "-c", "echo out; echo err >&2"], *flags))
+    with trio.fail_after(10):
+        while not log.exists() or len(log.read_text().splitlines()) < 2:
+            await trio.lowlevel.checkpoint()
+    assert sorted(log.read_text().splitlines()) == ["err", "out"]
+    await daemon.ctr_ok("task", "delete", "--force", "log")
