@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from shim.kernel.children import Child
     from shim.model.exits import ExitRecord
-    from shim.task.stdio import Streams
+    from shim.task.streams import Streams
 
 
 @attrs.frozen

@@ -21,12 +21,14 @@ from shim.task import consolesocket
 from shim.task.consolesocket import ConsoleSocket
 from shim.task.loggers import Owner
 from shim.task.process import StdioPaths
-from shim.task.stdio import Streams, open_streams
+from shim.task.stdio import open_streams
 from tests.fakes.leaks import nothing_left
 from tests.system.harness.fifos import open_reader, open_writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from shim.task.streams import Streams
 
 __all__ = ["nothing_left"]
 

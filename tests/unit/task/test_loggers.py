@@ -17,13 +17,15 @@ from shim.model.budgets import Budget, Budgets
 from shim.task import loggers
 from shim.task.loggers import Owner
 from shim.task.process import StdioPaths
-from shim.task.stdio import Streams, open_streams
+from shim.task.stdio import open_streams
 from tests.fakes.leaks import nothing_left
 from tests.fakes.loggers import Logger, make_logger, read_report
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from shim.task.streams import Streams
 
 __all__ = ["nothing_left"]
 

@@ -14,12 +14,14 @@ from shim.kernel.children import SubreaperChildren
 from shim.model import lifecycle
 from shim.task.loggers import Owner
 from shim.task.process import Process, StdioPaths
-from shim.task.stdio import Streams, open_streams
+from shim.task.stdio import open_streams
 from tests.fakes.leaks import nothing_left
 from tests.system.harness.fifos import open_reader, open_writer
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from shim.task.streams import Streams
 
 __all__ = ["nothing_left"]
 
