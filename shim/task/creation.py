@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from shim.task.container import Container
     from shim.task.process import Process
-    from shim.task.stdio import Streams
+    from shim.task.streams import Streams
 
 _log = logging.getLogger("shim.task.creation")
 
