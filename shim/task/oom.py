@@ -2,8 +2,9 @@
 
 What is told is a grown count of kills, never the kernel's wake by itself: a v1 eventfd also fires when the cgroup is
 removed, and when a parent ran out of memory and somebody else was killed.  It fires before the kernel has chosen and
-counted its victim, so after a wake without a grown count the count is looked at again, with growing pauses, for about a
-second.  The count has grown before the victim gets its signal, so `check_now` when init has ended misses nothing.
+counted its victim (two looks of three came too early when it was measured), so after a wake without a grown count the
+count is looked at again, with growing pauses, for about a second.  The count has grown before the victim gets its
+signal, so `check_now` when init has ended misses nothing.
 
 Where kills are disabled for a v1 cgroup, running out of memory is told although nobody is killed: its processes stand
 still until somebody acts.

@@ -144,11 +144,13 @@ def test_legacy_parts_that_are_always_there() -> None:
     assert message.cpu.HasField("throttling")
 
 
+@pytest.mark.slow
 @given(st.sets(st.sampled_from(sorted(LEGACY))))
 def test_any_legacy_files_missing(names: set[str]) -> None:
     legacy({name: LEGACY[name] for name in names}).SerializeToString()
 
 
+@pytest.mark.slow
 @given(st.sets(st.sampled_from(sorted(UNIFIED))))
 def test_any_unified_files_missing(names: set[str]) -> None:
     unified_metrics({name: UNIFIED[name] for name in names}, SIZES).SerializeToString()
@@ -170,11 +172,13 @@ ODD_LINES = st.lists(
 ).map("\n".join)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from(sorted(LEGACY)), ODD_LINES))
 def test_odd_legacy_files(files: dict[str, str]) -> None:
     legacy(files).SerializeToString()
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from(sorted(UNIFIED)), ODD_LINES))
 def test_odd_unified_files(files: dict[str, str]) -> None:
     unified_metrics(files, SIZES).SerializeToString()
