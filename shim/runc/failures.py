@@ -8,6 +8,7 @@ The only module that reads the runtime's texts.
 from __future__ import annotations
 
 import json
+import re
 from typing import Final
 
 from shim.errors import NotFound, ShimError, Unknown
@@ -16,6 +17,8 @@ TEXT_LIMIT: Final = 16 * 1024
 """Characters of runtime text in one error: enough for any real reason, far below a ttrpc message."""
 
 _FINISHED: Final = ("process already finished", "container not running", "is not running", "no such process")
+_ABSENT: Final = re.compile(r"does not exist|error opening file \S+/status\W.*no such file or directory")
+"""runc's words for a container that it does not know, and crun's."""
 _DECODER: Final = json.JSONDecoder()
 
 
@@ -74,6 +77,6 @@ def of_kill(text: str) -> ShimError:
     lowered = text.lower()
     if any(words in lowered for words in _FINISHED):
         return NotFound("process already finished")
-    if "does not exist" in lowered:
+    if _ABSENT.search(lowered):
         return NotFound("no such container")
     return RuntimeFailure(f"unknown error after kill: {text}")
