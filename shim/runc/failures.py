@@ -19,6 +19,8 @@ TEXT_LIMIT: Final = 16 * 1024
 _FINISHED: Final = ("process already finished", "container not running", "is not running", "no such process")
 _ABSENT: Final = re.compile(r"does not exist|error opening file \S+/status\W.*no such file or directory")
 """runc's words for a container that it does not know, and crun's."""
+_MOST_JUNK: Final = 32
+"""Beginnings of an object in one line that turn out to be none: each costs a look at all that is before it."""
 _DECODER: Final = json.JSONDecoder()
 
 
@@ -29,16 +31,19 @@ class RuntimeFailure(Unknown):
 def last_error(log: bytes) -> str | None:
     """The message of the last entry of level error, trimmed; None where there is none.
 
-    Entries are looked for line by line; a line that holds several objects, or junk before one, is searched as well.
+    Entries are looked for line by line; a line that holds several objects, or junk before one, is searched as well, up
+    to a bound: junk must not keep the caller's loop busy.
     """
     for line in reversed(log.decode("utf-8", "replace").splitlines()):
         found = None
+        junk_left = _MOST_JUNK
         position = line.find("{")
-        while position >= 0:
+        while position >= 0 and junk_left > 0:
             try:
                 entry, end = _DECODER.raw_decode(line, position)
             except (ValueError, RecursionError):
                 end = position + 1
+                junk_left -= 1
             else:
                 if isinstance(entry, dict) and entry.get("level") == "error" and isinstance(entry.get("msg"), str):
                     found = entry["msg"].strip()

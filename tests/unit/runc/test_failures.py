@@ -37,7 +37,9 @@ def test_words_of_a_failed_kill(said: str, kind: type[ShimError], told: str) -> 
         (b'{"level":"error","msg":"whole"}\n{"level":"error","msg":"ha', "whole"),
         (b'junk {"level":"error","msg":"after junk"} \xff\xfe\x00', "after junk"),
         (b'{"level":"error","msg":7}\n[]\nnull\n{"level":"error"}', None),
-        (b"{" * 100_000, None),
+        (b"{" * 256_000, None),
+        (b'{"level":"error","msg":"before"}\n' + b'{"a":' * 50_000, "before"),
+        (b'{"level":"info","msg":"x"}' * 9_000 + b'{"level":"error","msg":"far behind"}', "far behind"),
         (b'{"level":"error","msg":"' + b"[" * 100_000 + b'"}', None),
     ],
 )
