@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
 from shim import errors
-from tests.system.harness.slowdisk import SlowDisk, open_slow_disk, wait_unmounted
+from tests.system.harness.slowdisk import frozen, open_slow_disk, wait_unmounted
 from tests.system.harness.task import STOPPED
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from shim.verify.slowdisk import SlowDisk
     from tests.system.harness.driver import Driver
     from tests.system.harness.task import Task
 
@@ -26,20 +27,17 @@ PROMPT = 1.0
 
 
 @pytest.fixture
-def disk(directory: Path) -> Iterator[SlowDisk]:
+async def disk(directory: Path) -> AsyncIterator[SlowDisk]:
     """A disk that can be stopped."""
-    with open_slow_disk(directory) as opened:
+    async with open_slow_disk(directory / "one") as opened:
         yield opened
 
 
-@contextmanager
-def frozen(disk: SlowDisk) -> Iterator[None]:
-    """The disk stopped for the block."""
-    disk.freeze()
-    try:
-        yield
-    finally:
-        disk.thaw()
+@pytest.fixture
+async def second_disk(directory: Path) -> AsyncIterator[SlowDisk]:
+    """Another one."""
+    async with open_slow_disk(directory / "two") as opened:
+        yield opened
 
 
 async def stopped_task(driver: Driver, disk: SlowDisk) -> Task:
@@ -49,6 +47,16 @@ async def stopped_task(driver: Driver, disk: SlowDisk) -> Task:
     task = await shim.create(bundle, rootfs=[disk.overlay(driver.rootfs, "one")])
     await task.start()
     assert (await task.wait()).exit_status == 3
+    disk.make_dirty(bundle.path / "rootfs")
+    return task
+
+
+async def stopped_beside(driver: Driver, disk: SlowDisk, other: Task) -> Task:
+    """One more such task in the shim of `other`."""
+    bundle = driver.bundle(["sh", "-c", "exit 4"], root="rootfs", readonly=False)
+    task = await other.shim.create(bundle, rootfs=[disk.overlay(driver.rootfs, bundle.id)])
+    await task.start()
+    await task.wait()
     disk.make_dirty(bundle.path / "rootfs")
     return task
 
@@ -95,6 +103,82 @@ async def test_another_container_of_the_shim_lives_its_whole_life_meanwhile(driv
         assert (await other.delete()).exit_status == 137
     with trio.fail_after(PROMPT):
         assert (await deleting.state()).status == STOPPED
+
+
+async def test_a_stuck_thread_delays_no_call_of_a_running_neighbour(driver: Driver, deleting: Task) -> None:
+    bundle = driver.bundle(["sleep", "1000"])
+    with trio.fail_after(10):
+        other = await deleting.shim.create(bundle)
+        await other.start()
+    for number in range(5):
+        further = await other.exec(f"e{number}", ["sleep", "1000"])
+        with trio.fail_after(PROMPT):
+            await further.start()
+        with trio.fail_after(PROMPT):
+            await further.kill(9)
+            assert (await further.wait()).exit_status == 137
+        with trio.fail_after(PROMPT):
+            await further.delete()
+        with trio.fail_after(PROMPT):
+            assert other.pid in await other.pids()
+    with trio.fail_after(PROMPT):
+        await other.kill(9)
+        assert (await other.wait()).exit_status == 137
+
+
+async def test_deletions_on_two_stopped_disks_each_wait_for_their_own(
+    driver: Driver, disk: SlowDisk, second_disk: SlowDisk
+) -> None:
+    one = await stopped_task(driver, disk)
+    two = await stopped_beside(driver, second_disk, one)
+    ended: list[str] = []
+    second_ended = trio.Event()
+
+    async def delete(task: Task) -> None:
+        await task.delete()
+        ended.append(task.id)
+        if task is two:
+            second_ended.set()
+
+    async with trio.open_nursery() as nursery:
+        with frozen(disk):
+            with frozen(second_disk):
+                nursery.start_soon(delete, one)
+                nursery.start_soon(delete, two)
+                with trio.move_on_after(1):
+                    while True:
+                        for task in (one, two):
+                            with trio.fail_after(PROMPT):
+                                assert (await task.state()).status == STOPPED
+                        await trio.sleep(0.01)
+                assert ended == []
+            with trio.fail_after(10):
+                await second_ended.wait()
+            assert ended == [two.id], "the first disk was frozen still"
+            with trio.fail_after(PROMPT):
+                assert (await one.state()).status == STOPPED
+    assert ended == [two.id, one.id]
+
+
+async def test_the_log_says_what_a_slow_unmount_waited_for(driver: Driver, disk: SlowDisk) -> None:
+    task = await stopped_task(driver, disk)
+    async with trio.open_nursery() as nursery:
+        with frozen(disk):
+            nursery.start_soon(task.delete)
+            with trio.move_on_after(1.5):  # longer than what is called slow, from when the runtime is done
+                while True:
+                    assert (await task.state()).status == STOPPED
+                    await trio.sleep(0.05)
+    rootfs = task.bundle.path / "rootfs"
+    lines = [line for line in task.shim.log.drain().splitlines() if "slow unmount" in line]
+    assert len(lines) == 1, lines
+    said = re.search(
+        rf"slow unmount of {re.escape(str(rootfs))} \(overlay\): sync (\d+\.\d{{3}}) s, unmount \d+\.\d{{3}} s; "
+        r"dirty \d+ -> \d+ bytes, writeback \d+ -> \d+ bytes",
+        lines[0],
+    )
+    assert said is not None, lines[0]
+    assert 1 < float(said[1]) < 20
 
 
 async def test_a_second_delete_waits_and_gets_not_found(driver: Driver, disk: SlowDisk) -> None:
