@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import array
 import fcntl
 import os
+import termios
 from typing import Final, Self
 
 import attrs
@@ -62,3 +64,12 @@ def widen(fd: int, size: int = WIDE_PIPE_BYTES) -> int:
 def capacity(fd: int) -> int:
     """How many bytes the pipe can hold.  Raises OSError if it is none."""
     return fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
+
+
+def bytes_in(fd: OwnedFd) -> int:
+    """How many bytes wait in a pipe or fifo (FIONREAD, pipe(7)); none in a closed one."""
+    if fd.closed:
+        return 0
+    count = array.array("i", [0])
+    fcntl.ioctl(fd.fileno(), termios.FIONREAD, count)
+    return count[0]

@@ -55,6 +55,7 @@ async def create(container: Container) -> None:
         container.init.state = State.CREATED_CHECKPOINT
         return
     streams = await open_streams_of(container, container.init)
+    streams.hold_input()
     mark = container.children.mark()
     container.runtime_began = True
     await container.runtime.create(

@@ -25,6 +25,8 @@ async def start(container: Container) -> None:
         if init.state is State.CREATED_CHECKPOINT:
             await restore(container)
         else:
+            if init.streams is not None:
+                init.streams.let_input()
             await container.runtime.start(container.id)
         container.events.started(container.id, init.pid)
 

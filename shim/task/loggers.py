@@ -20,8 +20,7 @@ import trio
 
 from shim.errors import InvalidArgument, NotFound, Unknown
 from shim.kernel.children import Command
-from shim.kernel.pipes import open_pipe
-from shim.task.outlets import bytes_in
+from shim.kernel.pipes import bytes_in, open_pipe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

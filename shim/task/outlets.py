@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import array
-import fcntl
 import logging
 import os
-import termios
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +13,7 @@ from shim.errors import InvalidArgument, NotFound, ShimError
 from shim.kernel.copy import Copy
 from shim.kernel.fifos import Fifo
 from shim.kernel.inputs import InputFifo
+from shim.kernel.pipes import bytes_in
 
 if TYPE_CHECKING:
     from shim.kernel.fds import OwnedFd
@@ -30,15 +28,6 @@ def unusable(what: str, path: str, error: OSError) -> ShimError:
     if isinstance(error, FileNotFoundError):
         return NotFound(f"{what} {path}: no such file")
     return InvalidArgument(f"{what} {path}: {error.strerror}")
-
-
-def bytes_in(fd: OwnedFd) -> int:
-    """How many bytes wait in a pipe (FIONREAD, pipe(7)); none in a closed one."""
-    if fd.closed:
-        return 0
-    count = array.array("i", [0])
-    fcntl.ioctl(fd.fileno(), termios.FIONREAD, count)
-    return count[0]
 
 
 class FifoOutlet:
@@ -101,11 +90,29 @@ class Inlet:
         self.path: Final = path
         self._sink: Final = sink
         self._source: Final = open_input(path)
+        self._let = trio.Event()
+        self._let.set()
+
+    def hold(self) -> None:
+        """Leave what comes in the fifo until `let`."""
+        self._let = trio.Event()
+
+    def note_client(self) -> None:
+        """See `InputFifo.note_client`; no-op unless the input is held."""
+        if not self._let.is_set() and not self._sink.closed:
+            self._source.note_client()
+
+    def let(self) -> None:
+        """Hand on what is held; a client that came before the task was there, wrote and left has ended it."""
+        if not self._let.is_set() and not self._sink.closed:
+            self._source.end_if_left()
+        self._let.set()
 
     async def run(self) -> None:
         """Copy until every writer is gone and the keeper too, or the container reads no more."""
         source = self._source
         try:
+            await self._let.wait()
             if source.head:  # fits: the pipe is empty, and a page at least
                 os.write(self._sink.fileno(), source.head)
             copy = Copy(source.reader, self._sink)

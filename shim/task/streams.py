@@ -58,6 +58,12 @@ class Streams(Protocol):
     async def connected(self) -> None:
         """Until the terminal is here.  Raises Unknown or DeadlineExceeded when it is not coming."""
 
+    def hold_input(self) -> None:
+        """Keep the client's input from the process until `let_input`; only a terminal takes it at once."""
+
+    def let_input(self) -> None:
+        """The process starts: what its client has written so far, and whether that was all, is told now."""
+
     def close_stdin(self) -> None:
         """CloseIO: the process reads EOF once the clients that write have left."""
 
@@ -107,8 +113,20 @@ class PipeStreams:
     async def connected(self) -> None:
         """See `Streams`."""
         self._command_ended.set()
+        if self.inlet is not None:
+            self.inlet.note_client()
         self._begin()
         await trio.lowlevel.checkpoint()
+
+    def hold_input(self) -> None:
+        """See `Streams`."""
+        if self.inlet is not None:
+            self.inlet.hold()
+
+    def let_input(self) -> None:
+        """See `Streams`."""
+        if self.inlet is not None:
+            self.inlet.let()
 
     def close_stdin(self) -> None:
         """See `Streams`."""

@@ -111,3 +111,39 @@ def test_no_fifo_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InvalidArgument):
         InputFifo(str(tmp_path / "file"))
+
+
+@pytest.mark.parametrize("there", ["gone before it is noted", "there when it is noted"])
+def test_a_client_that_left_before_the_start_has_ended_its_input(path: str, fifo: InputFifo, there: str) -> None:
+    writer = client(path)
+    os.write(writer.fileno(), b"all")
+    if there == "gone before it is noted":
+        writer.close()
+    fifo.note_client()
+    writer.close()
+    fifo.end_if_left()
+    assert (read(fifo), read(fifo)) == (b"all", b"")
+
+
+def test_a_client_that_stays_has_not_ended_its_input(path: str, fifo: InputFifo) -> None:
+    with client(path) as writer:
+        os.write(writer.fileno(), b"some")
+        fifo.note_client()
+        fifo.end_if_left()
+        assert read(fifo) == b"some"
+    with pytest.raises(BlockingIOError):
+        read(fifo)
+
+
+@pytest.mark.parametrize("text", [b"", b"some"])
+def test_only_a_client_that_came_early_and_wrote_can_end_its_input(path: str, fifo: InputFifo, text: bytes) -> None:
+    if not text:  # one that left without a word is as good as none
+        client(path).close()
+    fifo.note_client()
+    with client(path) as writer:
+        os.write(writer.fileno(), text)
+    if text:
+        fifo.end_if_left()
+        assert read(fifo) == text
+    with pytest.raises(BlockingIOError):
+        read(fifo)
