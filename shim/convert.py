@@ -19,8 +19,9 @@ from cattrs import Converter, transform_error
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from shim.errors import InvalidArgument
-from shim.model.exits import ExitRecord
+from shim.model.exits import DeletedRecord, ExitRecord
 from shim.model.options import RuncOptions
+from shim.model.settings import ManagerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,6 +63,38 @@ def nanoseconds_from_rfc3339(text: str) -> int:
     whole = datetime.fromisoformat(f"{day}T{clock}{'+00:00' if zone in 'Zz' else zone}")
     elapsed = whole - _EPOCH
     return (elapsed.days * 86_400 + elapsed.seconds) * _NANOSECOND + int((decimals or "0").ljust(9, "0"))
+
+
+# -- deleted.json: the manager's own file in a bundle -----------------------------------------------------------------
+
+
+def deleted_from_json(data: bytes) -> DeletedRecord:
+    """The record in the bytes of a `deleted.json`; InvalidArgument when it is none."""
+    return _structure(_PLAIN, _json_object(data, "deleted.json"), DeletedRecord, "deleted.json")
+
+
+def deleted_to_json(record: DeletedRecord) -> bytes:
+    """The bytes of the `deleted.json` for `record`."""
+    return _to_json(attrs.asdict(record))
+
+
+# -- a manager's configuration, in TOML -------------------------------------------------------------------------------
+
+
+def settings_from_toml(data: bytes, source: str) -> ManagerSettings:
+    """The settings in a TOML document; those that it does not name keep their defaults.
+
+    InvalidArgument, after `source`, names each key that is unknown, of a wrong type or of a bad value: a person wrote
+    the file, and a key that does nothing would not be noticed.
+    """
+    try:
+        table = tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"{source}: {error}") from error
+    known = {field.name for field in attrs.fields(ManagerSettings)}
+    if unknown := sorted(table.keys() - known):
+        raise InvalidArgument(f"{source}: {', '.join(unknown)}: no such setting (known are {', '.join(sorted(known))})")
+    return _structure(_PLAIN, table, ManagerSettings, source)
 
 
 # -- options.json: keys as Go's struct tags write them, unset ones left out (protocol.md 2.10) ------------------------
@@ -119,7 +152,15 @@ def _strict_converter() -> Converter:
     converter = Converter(forbid_extra_keys=False, omit_if_default=True)
     for kind in (bool, int, str):
         converter.register_structure_hook(kind, _exactly(kind))
+    converter.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _structure_texts)
     return converter
+
+
+def _structure_texts(value: object, _: object) -> tuple[str, ...]:
+    """A text is no list of texts, though it can be walked like one."""
+    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+        raise ValueError("expected a list of texts")
+    return tuple(value)
 
 
 def _exactly(kind: type[T]) -> Callable[[object, object], T]:
@@ -173,6 +214,7 @@ def _exit_converter() -> Converter:
 
 _EXITS: Final = _exit_converter()
 _OPTIONS: Final = _strict_converter()
+_PLAIN: Final = _strict_converter()
 
 
 def _structure(

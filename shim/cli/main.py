@@ -6,6 +6,7 @@ in `shim.cli.outcome`.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import secrets
@@ -17,14 +18,24 @@ import attrs
 import click
 import trio
 
+from shim.cli.demo import DEFAULT_SIZE, DemoRequest, parse_size, run_demo
 from shim.cli.occupied import describe_occupant
 from shim.cli.outcome import OWN_FAILURE, line_of
 from shim.cli.run import CommandFailed, Interrupted, Run, RunRequest
-from shim.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, ShimError
-from shim.manager.layout import DEFAULT_ROOT, DEFAULT_STATE, Layout
+from shim.errors import (
+    AlreadyExists,
+    DataLoss,
+    DeadlineExceeded,
+    FailedPrecondition,
+    InvalidArgument,
+    ShimError,
+    Unavailable,
+)
+from shim.manager.layout import Layout
 from shim.manager.manager import Manager, ManagerConfig, open_manager
 from shim.model.names import check_identifier
 from shim.model.runtimes import DEFAULT_RUNTIME
+from shim.model.settings import DEFAULT_ROOT, DEFAULT_STATE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -167,16 +178,32 @@ def delete(place: Place, force: bool, task_id: str) -> int:
 
     async def act(manager: Manager) -> int:
         try:
-            task = await manager.attach(place.namespace, task_id)
-        except (NotFound, InvalidArgument):
-            raise
-        except ShimError as error:
-            if not force:
-                advice = place.command(f"delete --force {task_id}")
-                raise FailedPrecondition(f"{error.message}: to remove what is left, use {advice}") from error
-            await manager.remove_unanswering(place.namespace, task_id)
-            return 0
-        await task.delete(force=force)
+            await manager.delete(place.namespace, task_id, force=force)
+        except (Unavailable, DataLoss, DeadlineExceeded) as error:
+            advice = place.command(f"delete --force {task_id}")
+            raise FailedPrecondition(f"{error.message}: to remove what is left, use {advice}") from error
+        return 0
+
+    return _with_manager(place, act)
+
+
+@cli.command()
+@click.option("--size", default=DEFAULT_SIZE, show_default=True, help="What is written before the deletion: 512M, 2G.")
+@click.option("--runtime", help="What to compare ours with: a name or a path. [default: the stock shim, when found]")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; what happens is told on stderr.")
+@click.pass_obj
+def demo(place: Place, size: str, runtime: str | None, as_json: bool) -> int:
+    """Show what State answers while a slow Delete runs.
+
+    A container fills its root and ends; unmounting that root takes seconds. Our shim deletes it first, then another one
+    does the same, and State is asked all the while. Nothing is left at the end, nor after an interruption.
+    """
+    request = DemoRequest(place.namespace, parse_size(size), runtime, as_json)
+
+    async def act(manager: Manager) -> int:
+        result = await run_demo(manager, request)
+        if as_json:
+            click.echo(json.dumps(result, indent=2))
         return 0
 
     return _with_manager(place, act)

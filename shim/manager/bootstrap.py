@@ -49,8 +49,9 @@ def parameters(
     binary: str,
     debug: bool = False,
     options: Any | None = None,
+    socket_dir: str = "",
 ) -> bytes:
-    """The stdin of `start`; runtime options travel as an extension, used as it is."""
+    """The stdin of `start`; runtime options travel as an extension, used as it is.  No `socket_dir`: left out."""
     extensions = [] if options is None else [Extension(value=options)]
     return BootstrapParams(
         instance_id=task_id,
@@ -61,6 +62,7 @@ def parameters(
         containerd_grpc_address=address,
         containerd_binary=binary,
         extensions=extensions,
+        socket_dir=socket_dir or None,
     ).SerializeToString()
 
 

@@ -9,6 +9,7 @@ mounted anywhere below.  It can be repeated after any failure.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from typing import TYPE_CHECKING
@@ -16,9 +17,10 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from shim.errors import AlreadyExists, FailedPrecondition, NotFound
+from shim.errors import AlreadyExists, FailedPrecondition, NotFound, ResourceExhausted, ShimError
 from shim.kernel.mountinfo import at_or_below, read_mountinfo
 from shim.manager.layout import make_directory
+from shim.manager.locks import try_task_lock
 from shim.mounts.unwind import unmount_all
 
 if TYPE_CHECKING:
@@ -66,8 +68,41 @@ async def create_bundle(
     able to enter (None: no user namespace).  AlreadyExists when there is one; InvalidArgument for bad identifiers.
     """
     bundle = Bundle(namespace, task_id, layout.bundle(namespace, task_id), layout.work(namespace, task_id))
-    await trio.to_thread.run_sync(_create, layout, bundle, spec, group)
+    try:
+        await trio.to_thread.run_sync(_create, layout, bundle, spec, group)
+    except OSError as error:
+        raise disk_error(error, f"the bundle of {task_id} cannot be made") from error
     return bundle
+
+
+def disk_error(error: OSError, what: str) -> ShimError:
+    """The error for a file system that refuses: full (ResourceExhausted), read-only or otherwise not to be written."""
+    where = f": {error.filename}" if error.filename else ""
+    full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+    return (ResourceExhausted if full else FailedPrecondition)(f"{what}: {error.strerror}{where}")
+
+
+def sweep_namespace(layout: Layout, namespace: str) -> None:
+    """Remove what deletions left half done, and work directories that belong to no bundle.
+
+    Blocks.  What belongs to a task that somebody is changing is left alone.
+    """
+    bundles, works = layout.bundles(namespace), layout.works(namespace)
+    kept = set(os.listdir(bundles)) if os.path.isdir(bundles) else set()
+    doomed = {name[1:]: f"{bundles}/{name}" for name in kept if name.startswith(".")}
+    if os.path.isdir(works):
+        doomed |= {name: f"{works}/{name}" for name in os.listdir(works) if name not in kept}
+    for task_id, path in doomed.items():
+        with contextlib.suppress(ShimError, OSError):
+            lock = try_task_lock(layout, namespace, task_id)
+            if lock is None:
+                continue
+            try:
+                trash = os.path.basename(path).startswith(".")
+                if trash or not os.path.lexists(f"{bundles}/{task_id}"):
+                    _remove_tree(path)
+            finally:
+                lock.release()
 
 
 async def delete_bundle(bundle: Bundle) -> None:

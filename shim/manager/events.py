@@ -1,43 +1,79 @@
-"""The socket on which shims publish their events (protocol.md 5.2).
+"""Events as a manager sees them: checked, handed to whoever listens, and published for shims that cannot any more.
 
-One manager listens for a whole state directory: whoever holds the lock of its `events` directory.  A manager that comes
-second holds a connection to the first, whose end tells it to take over; meanwhile its shims publish to the first.
-
-Invariants: an event reaches the callback only after the receiver's checks (namespace, topic, time), else its sender
-gets InvalidArgument; the callback is sync and must not block; a socket file left by a dead manager is replaced, one of
-a living manager never.
+Invariants: only an event that a daemon would take is passed on (protocol.md 5.2), else its sender gets
+InvalidArgument; a subscriber that does not keep up loses the oldest events and is told how many, and never holds up
+the others; what a manager publishes itself about a task's end it publishes only if it has not seen the same from the
+shim.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import logging
-import os
-import socket
+import time
+from collections import OrderedDict, deque
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+import attrs
 import trio
-from google.protobuf.empty_pb2 import Empty
 
 from shim.errors import InvalidArgument, ShimError
-from shim.kernel.fds import OwnedFd
 from shim.model.names import check_identifier
-from shim.rpc.dial import dial
-from shim.rpc.server import Service, serve_ttrpc
-from shim.wire.services import EVENTS
+from shim.wire import typeurl
+from shim.wire.proto.envelope_pb2 import Envelope
+from shim.wire.proto.events_pb2 import (
+    TaskCheckpointed,
+    TaskCreate,
+    TaskDelete,
+    TaskExecAdded,
+    TaskExecStarted,
+    TaskExit,
+    TaskOOM,
+    TaskPaused,
+    TaskResumed,
+    TaskStart,
+)
+from shim.wire.times import timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from shim.manager.layout import Layout
-    from shim.wire.proto.envelope_pb2 import Envelope
-    from shim.wire.proto.events_ttrpc_pb2 import ForwardRequest
+    from google.protobuf.message import Message
+
+    from shim.manager.records import TaskExit as End
 
 LOG: Final = logging.getLogger("shim.manager")
-BACKLOG: Final = 128
-TURN_SECONDS: Final = 0.02
-"""Between two tries for the lock while its holder is about to listen, or has hung up and is about to let go."""
+BACKLOG: Final = 1024
+"""Events that wait for one subscriber: some seconds of a busy machine, a few hundred kilobytes at the most."""
+ENDS_REMEMBERED: Final = 4096
+EXIT_TOPIC: Final = "/tasks/exit"
+DELETE_TOPIC: Final = "/tasks/delete"
+
+TaskEvent = (
+    TaskCheckpointed
+    | TaskCreate
+    | TaskDelete
+    | TaskExecAdded
+    | TaskExecStarted
+    | TaskExit
+    | TaskOOM
+    | TaskPaused
+    | TaskResumed
+    | TaskStart
+)
+_KINDS: Final[tuple[type[TaskEvent], ...]] = (
+    TaskCheckpointed,
+    TaskCreate,
+    TaskDelete,
+    TaskExecAdded,
+    TaskExecStarted,
+    TaskExit,
+    TaskOOM,
+    TaskPaused,
+    TaskResumed,
+    TaskStart,
+)
+_BY_NAME: Final[dict[str, type[TaskEvent]]] = {kind.DESCRIPTOR.full_name: kind for kind in _KINDS}
 
 
 def check_envelope(envelope: Envelope) -> None:
@@ -52,72 +88,131 @@ def check_envelope(envelope: Envelope) -> None:
         raise InvalidArgument("event without a timestamp")
 
 
-async def run_events(
-    layout: Layout,
-    on_event: Callable[[Envelope], None],
-    *,
-    task_status: trio.TaskStatus[bool] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Serve the event socket until cancelled; starts with False when another manager serves it, and waits its turn."""
+def make_envelope(namespace: str, topic: str, event: Message) -> Envelope:
+    """An event of ours, with the time of now."""
+    return Envelope(timestamp=timestamp(time.time_ns()), namespace=namespace, topic=topic, event=typeurl.pack(event))
 
-    async def forward(request: ForwardRequest) -> Empty:
-        check_envelope(request.envelope)
-        try:
-            on_event(request.envelope)
-        except Exception:
-            LOG.exception("the event callback failed for %s", request.envelope.topic)
+
+def end_of_task(namespace: str, task_id: str, end: End) -> tuple[Envelope, Envelope]:
+    """The exit and the delete event of a task whose shim cannot send them (protocol.md 9.5)."""
+    at = timestamp(end.exited_at_ns if end.exited_at_ns is not None else time.time_ns())
+    gone = TaskExit(container_id=task_id, id=task_id, pid=end.pid, exit_status=end.status, exited_at=at)
+    deleted = TaskDelete(container_id=task_id, pid=end.pid, exit_status=end.status, exited_at=at)
+    return make_envelope(namespace, EXIT_TOPIC, gone), make_envelope(namespace, DELETE_TOPIC, deleted)
+
+
+@attrs.frozen
+class EventFilter:
+    """Which events a subscriber wants; what is empty lets all pass.  `topics` match as a whole or at a slash."""
+
+    namespace: str = ""
+    topics: tuple[str, ...] = ()
+    container: str = ""
+
+    def passes(self, envelope: Envelope) -> bool:
+        """Whether the event is wanted."""
+        if self.namespace and envelope.namespace != self.namespace:
+            return False
+        if self.topics and not any(
+            envelope.topic == topic or envelope.topic.startswith(topic.rstrip("/") + "/") for topic in self.topics
+        ):
+            return False
+        return not self.container or container_of(envelope) == self.container
+
+
+class Subscription:
+    """A bounded stream of events, oldest first; an async iterator that never ends by itself."""
+
+    def __init__(self, wanted: EventFilter, bound: int) -> None:
+        self._wanted: Final = wanted
+        self._waiting: deque[Envelope] = deque()
+        self._bound: Final = bound
+        self._arrived = trio.Event()
+        self.missed = 0
+        """How many were dropped, since they were not taken in time."""
+
+    def offer(self, envelope: Envelope) -> None:
+        """For the hub."""
+        if not self._wanted.passes(envelope):
+            return
+        if len(self._waiting) >= self._bound:
+            self._waiting.popleft()
+            self.missed += 1
+        self._waiting.append(envelope)
+        self._arrived.set()
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> Envelope:
         await trio.lowlevel.checkpoint()
-        return Empty()
+        while not self._waiting:
+            self._arrived = trio.Event()
+            await self._arrived.wait()
+        return self._waiting.popleft()
 
-    with OwnedFd(os.open(layout.events_lock, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as lock:
-        first = _try_lock(lock)
-        if not first:
-            LOG.debug("another manager listens on %s", layout.events_address)
-            task_status.started(False)
-            while not _try_lock(lock):
-                await _wait_gone(layout.events_address)
-        listener = await _listen(layout)
+
+class EventHub:
+    """Where events of one manager meet; `EventSocket` fills it."""
+
+    def __init__(self, on_event: Callable[[Envelope], None]) -> None:
+        self._on_event: Final = on_event
+        self._subscriptions: set[Subscription] = set()
+        self._ends: OrderedDict[tuple[str, str, str, int], None] = OrderedDict()
+
+    @contextmanager
+    def subscribe(self, wanted: EventFilter, bound: int = BACKLOG) -> Iterator[Subscription]:
+        """What comes while the block runs."""
+        subscription = Subscription(wanted, bound)
+        self._subscriptions.add(subscription)
         try:
-            async with trio.open_nursery() as nursery:
-                await nursery.start(serve_ttrpc, listener, [Service(EVENTS, {"Forward": forward})])
-                if first:
-                    task_status.started(True)
+            yield subscription
         finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(layout.events_address)
+            self._subscriptions.discard(subscription)
+
+    def dispatch(self, envelope: Envelope) -> None:
+        """Hand an event that was checked to all who want it."""
+        end = _end_in(envelope)
+        if end is not None:
+            self._ends[end] = None
+            if len(self._ends) > ENDS_REMEMBERED:
+                self._ends.popitem(last=False)
+        for subscription in self._subscriptions:
+            subscription.offer(envelope)
+        try:
+            self._on_event(envelope)
+        except Exception:
+            LOG.exception("the event callback failed for %s", envelope.topic)
+
+    def has_seen(self, envelope: Envelope) -> bool:
+        """Whether the same end of the same process was told already."""
+        return _end_in(envelope) in self._ends
 
 
-def _try_lock(lock: OwnedFd) -> bool:
+def event_in(envelope: Envelope) -> TaskEvent | None:
+    """The message of a task's event; None for one of another kind, or that does not parse."""
+    kind = _BY_NAME.get(typeurl.type_name(envelope.event.type_url))
+    if kind is None:
+        return None
     try:
-        fcntl.flock(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-async def _wait_gone(address: str) -> None:
-    """Wait until who listens there hangs up; a moment only when nobody listens yet, or not any more."""
-    try:
-        stream = await dial(address)
+        return typeurl.unpack(envelope.event, kind)
     except ShimError:
-        await trio.sleep(TURN_SECONDS)
-        return
-    async with stream:
-        with contextlib.suppress(trio.BrokenResourceError):
-            while await stream.receive_some():
-                pass
+        return None
 
 
-async def _listen(layout: Layout) -> trio.SocketListener:
-    """A new socket; its mode is set before it listens, so nobody can connect to a wider one."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(layout.events_address)
-    sock = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        await sock.bind(layout.events_address)
-        os.chmod(layout.events_address, 0o600)
-        sock.listen(BACKLOG)
-        return trio.SocketListener(sock)
-    except BaseException:
-        sock.close()
-        raise
+def container_of(envelope: Envelope) -> str:
+    """The task that an event is about; empty when it does not say."""
+    event = event_in(envelope)
+    return "" if event is None else event.container_id
+
+
+def _end_in(envelope: Envelope) -> tuple[str, str, str, int] | None:
+    """The identity of a task's end: its exit and its deletion each happen once for one task and pid."""
+    if envelope.topic not in {EXIT_TOPIC, DELETE_TOPIC}:
+        return None
+    event = event_in(envelope)
+    if isinstance(event, TaskExit) and event.id == event.container_id:
+        return (envelope.namespace, event.container_id, EXIT_TOPIC, event.pid)
+    if isinstance(event, TaskDelete) and not event.id:
+        return (envelope.namespace, event.container_id, DELETE_TOPIC, event.pid)
+    return None

@@ -30,12 +30,13 @@ from shim.manager.bootstrap import (
     shown,
     wants_legacy_parameters,
 )
-from shim.manager.sockets import remove_dead_socket
-from shim.model.grouping import DEFAULT_SOCKET_DIR, group_id, socket_path, spec_annotations
+from shim.manager.sockets import group_of, remove_dead_socket
+from shim.model.grouping import DEFAULT_SOCKET_DIR, socket_path
+from shim.wire.proto.runtime_info_pb2 import RuntimeInfo
 from shim.wire.proto.task_pb2 import DeleteResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from google.protobuf.any_pb2 import Any
 
@@ -64,6 +65,10 @@ class Launcher:
     publish_binary: str
     """Given to shims as the daemon's own program; they ignore it."""
     debug: bool = False
+    env: Mapping[str, str] = attrs.field(factory=dict)
+    """Added to our own environment for every shim program; what the protocol sets goes over it."""
+    socket_dir: str = ""
+    """Where shims that honour it put their sockets; empty: the custom place."""
     _legacy: set[tuple[str, int, int, int]] = attrs.field(factory=set, init=False)
 
     def command(self, binary: str, bundle: Bundle, action: str, *flags: str) -> Command:
@@ -73,6 +78,7 @@ class Launcher:
         if self.debug:
             argv.append("-debug")
         env = {name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"}
+        env |= self.env
         env |= {
             "GOMAXPROCS": "2",
             "TTRPC_ADDRESS": self.layout.events_address,
@@ -111,6 +117,7 @@ async def start_shim(
                 binary=launcher.publish_binary,
                 debug=launcher.debug,
                 options=options,
+                socket_dir=launcher.socket_dir,
             )
             try:
                 return await _attempt(launcher, bundle, binary, stdin, use, said)
@@ -146,6 +153,29 @@ async def run_delete(launcher: Launcher, bundle: Bundle, binary: str) -> DeleteR
         except DecodeError as error:
             raise Unknown(f"{binary} delete answered no exit, but: {shown(completed.stdout)}") from error
     raise budget.exceeded(f"{binary} delete did not end")
+
+
+async def run_info(launcher: Launcher, binary: str, options: Any | None) -> RuntimeInfo:
+    """Run `-info` and return what it says of the runtime (protocol.md 2.6).
+
+    Within the info budget: DeadlineExceeded names it; Unknown, with the program's words, when it fails or does not know
+    the flag, as shims of 1.6.
+    """
+    budget = launcher.budgets.info
+    with trio.move_on_after(budget.seconds):
+        env = {name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"} | dict(launcher.env)
+        stdin = b"" if options is None else options.SerializeToString()
+        try:
+            completed = await run(launcher.children, Command([binary, "-info"], env=env, new_group=True), stdin=stdin)
+        except OSError as error:
+            raise Unknown(f"{binary} -info cannot be run: {error.strerror}") from error
+        if completed.exit.status:
+            raise Unknown(f"{binary} -info: {shown(completed.stderr)}: {_ending(completed.exit)}")
+        try:
+            return RuntimeInfo.FromString(completed.stdout)
+        except DecodeError as error:
+            raise Unknown(f"{binary} -info answered no information, but: {shown(completed.stdout)}") from error
+    raise budget.exceeded(f"{binary} -info did not end")
 
 
 async def _attempt(
@@ -230,16 +260,16 @@ async def _kill_start(launcher: Launcher, bundle: Bundle, child: Child, output: 
         killed = await trio.to_thread.run_sync(kill_leftovers, child.pid, output.reader.fileno(), arguments)
         if killed:
             LOG.debug("killed %d processes that a failed start left behind", killed)
-        await remove_dead_socket(_usual_address(launcher, bundle))
+        await remove_dead_socket(usual_address(launcher, bundle))
 
 
-def _usual_address(launcher: Launcher, bundle: Bundle) -> str:
+def usual_address(launcher: Launcher, bundle: Bundle) -> str:
     """Where a shim of this task listens by custom (protocol.md 2.7): one that was killed left the file there."""
+    directory = launcher.socket_dir or DEFAULT_SOCKET_DIR
+    group = group_of(bundle.path, bundle.id)
     try:
-        with open(bundle.file("config.json"), "rb") as file:
-            group = group_id(spec_annotations(file.read()), bundle.id)
-        return f"unix://{socket_path(DEFAULT_SOCKET_DIR, launcher.layout.address, bundle.namespace, group)}"
-    except (OSError, ShimError):
+        return f"unix://{socket_path(directory, launcher.layout.address, bundle.namespace, group)}"
+    except ShimError:
         return ""
 
 

@@ -4,6 +4,8 @@
 STATE  0711                                     ROOT  0700
 ├─ io.containerd.runtime.v2.task/NS/ID  bundle  ├─ io.containerd.runtime.v2.task/NS/ID  0711, the work directory
 ├─ events.sock     shims publish here           └─ tmp  0700
+├─ events  0700    its lock says which manager listens there
+├─ locks   0700    one file for each task that is being changed
 └─ manager.sock    a name only: part of the hash of a shim's socket
 ```
 
@@ -23,10 +25,9 @@ import attrs
 
 from shim.errors import FailedPrecondition, InvalidArgument
 from shim.model.names import check_identifier
+from shim.model.settings import DEFAULT_ROOT, DEFAULT_STATE
 
 TASK_DIR: Final = "io.containerd.runtime.v2.task"
-DEFAULT_STATE: Final = "/run/shimctl"
-DEFAULT_ROOT: Final = "/var/lib/shimctl"
 MAX_SOCKET_PATH: Final = 106
 """Bytes of a socket's path that all sides accept (protocol.md 1.7)."""
 
@@ -59,14 +60,30 @@ class Layout:
         return f"{self.state}/events"
 
     @property
+    def locks(self) -> str:
+        """The directory of lock files: outside of what a deletion removes."""
+        return f"{self.state}/locks"
+
+    @property
+    def tasks(self) -> str:
+        """The directory of all namespaces' bundles."""
+        return f"{self.state}/{TASK_DIR}"
+
+    @property
     def temporary(self) -> str:
         """A private directory for what is made before it is moved into place."""
         return f"{self.root}/tmp"
 
+    def lock_file(self, namespace: str, task_id: str) -> str:
+        """The lock file of one task; a plus is in no identifier, so two tasks never share one."""
+        check_identifier(namespace, "namespace")
+        check_identifier(task_id, "task id")
+        return f"{self.locks}/{namespace}+{task_id}"
+
     def bundles(self, namespace: str) -> str:
         """The directory of all bundles of `namespace`; InvalidArgument for what is no identifier."""
         check_identifier(namespace, "namespace")
-        return f"{self.state}/{TASK_DIR}/{namespace}"
+        return f"{self.tasks}/{namespace}"
 
     def bundle(self, namespace: str, task_id: str) -> str:
         """The bundle of one task; InvalidArgument for what is no identifier."""
@@ -95,8 +112,9 @@ class Layout:
         _refuse_foreign(self.state)
         _refuse_foreign(self.root)
         make_directory(self.state, 0o711)
-        make_directory(f"{self.state}/{TASK_DIR}", 0o711)
+        make_directory(self.tasks, 0o711)
         make_directory(self.events_lock, 0o700)
+        make_directory(self.locks, 0o700)
         make_directory(self.root, 0o700)
         make_directory(f"{self.root}/{TASK_DIR}", 0o711)
         make_directory(self.temporary, 0o700)

@@ -1,123 +1,67 @@
-"""The manager: bundles, shims and tasks of one state directory.
+"""The manager: bundles, shims and tasks of one state directory, which it shares with other managers.
 
 Invariants: all that a manager starts belongs to its nursery, except shims and containers, which it leaves running;
-a creation that fails at any step, or is cancelled, is undone in the reverse order, each step within its own budget:
-the task, the shim, the bundle; somebody else's task of the same id is never touched.
+what was begun to clean up is finished, within its budget, before the block is left; somebody else's task is touched
+only when asked for by name, or by `load`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
-from shim.errors import ShimError, Unavailable
+from shim.errors import DeadlineExceeded, NotFound, ShimError, Unavailable
 from shim.kernel.children import open_children
-from shim.manager.bootstrap import Answer, answer_to_json, parse_answer
-from shim.manager.bundle import create_bundle, delete_bundle, find_bundle, write_private
-from shim.manager.connection import ShimConnection, connect
-from shim.manager.events import run_events
-from shim.manager.launch import Launcher, run_delete, start_shim
-from shim.manager.layout import Layout
-from shim.manager.logs import open_log, run_log, to_logger
-from shim.manager.lookup import ShimLookup
-from shim.manager.sockets import BOOTSTRAP_FILE, remove_dead_socket
-from shim.manager.spec import remapped_root_group
+from shim.manager.bundle import find_bundle
+from shim.manager.config import ManagerConfig, TaskInputs, no_inputs
+from shim.manager.connection import connect
+from shim.manager.creation import Creation, NewTask, hold_log
+from shim.manager.deprecated_mounts import DeprecatedClaims
+from shim.manager.ending import bury, remove_bundle
+from shim.manager.events import BACKLOG, EventFilter, EventHub
+from shim.manager.eventsocket import EventSocket
+from shim.manager.jobs import run_detached
+from shim.manager.launch import Launcher, usual_address
+from shim.manager.listing import Listed, list_tasks
+from shim.manager.loading import Loader, LoadReport, kill_shim
+from shim.manager.locks import open_task_lock
+from shim.manager.parts import Parts
+from shim.manager.records import read_answer, read_binary, read_deleted
+from shim.manager.runtimes import Runtimes
 from shim.manager.steps import StepTimes
-from shim.manager.tasks import Task
-from shim.model.budgets import Budgets
+from shim.manager.tasks import Task, TaskExit
+from shim.model.names import check_identifier
 from shim.model.runtimes import DEFAULT_RUNTIME
-from shim.wire.proto.task_pb2 import CreateTaskRequest, CreateTaskResponse
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractContextManager
 
     from google.protobuf.any_pb2 import Any
 
     from shim.kernel.children import Children
     from shim.manager.bundle import Bundle
-    from shim.wire.proto.envelope_pb2 import Envelope
-    from shim.wire.proto.mount_pb2 import Mount
+    from shim.manager.events import Subscription
+    from shim.wire.proto.runtime_info_pb2 import RuntimeInfo
 
-BINARY_FILE: Final = "shim-binary-path"
-ADDRESS_FILE: Final = "address"
-
-
-def _ignore_event(event: Envelope) -> None:
-    """The callback used when none is given."""
-
-
-T = TypeVar("T")
-
-
-async def finish_when_cancelled(call: Callable[[], Awaitable[T]], grace: float) -> T:
-    """What `call` returns; a cancellation from outside reaches it only after `grace` seconds more, then goes on."""
-    results: list[T] = []
-    failures: list[Exception] = []
-    scope = trio.CancelScope(shield=True)  # its deadline is set below, when somebody cancels
-
-    async def watch() -> None:
-        try:
-            await trio.sleep_forever()
-        finally:
-            scope.deadline = trio.current_time() + grace
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(watch)
-        with scope:
-            try:
-                results.append(await call())
-            except Exception as error:  # carried around the nursery, which would wrap it in a group
-                failures.append(error)
-        nursery.cancel_scope.cancel()
-    if failures:
-        raise failures[0]
-    await trio.lowlevel.checkpoint_if_cancelled()
-    return results[0]
-
-
-@attrs.frozen
-class ManagerConfig:
-    """What a manager is made with.  `on_event` and `on_log` are called on its loop and must not block."""
-
-    layout: Layout = attrs.field(factory=Layout)
-    budgets: Budgets = attrs.field(factory=Budgets)
-    lookup: ShimLookup = attrs.field(factory=ShimLookup)
-    debug: bool = False
-    on_event: Callable[[Envelope], None] = _ignore_event
-    on_log: Callable[[str, str], None] = to_logger
-
-
-@attrs.frozen
-class TaskInputs:
-    """What a task is created with beside its specification; empty stream paths mean /dev/null."""
-
-    rootfs: Sequence[Mount] = ()
-    stdin: str = ""
-    stdout: str = ""
-    stderr: str = ""
-    terminal: bool = False
-    options: Any | None = None
-
-
-def _no_inputs(bundle: Bundle) -> TaskInputs:
-    return TaskInputs()
+__all__ = ["Listed", "Manager", "ManagerConfig", "NewTask", "Task", "TaskExit", "TaskInputs", "open_manager"]
 
 
 class Manager:
     """One manager; made by `open_manager`."""
 
-    def __init__(self, config: ManagerConfig, children: Children, nursery: trio.Nursery) -> None:
-        self._nursery: Final = nursery
-        self._launcher: Final = Launcher(
-            children, config.layout, config.budgets, os.path.abspath(sys.argv[0] or sys.executable), config.debug
-        )
+    def __init__(self, config: ManagerConfig, parts: Parts) -> None:
+        self._parts: Final = parts
+        self._runtimes: Final = Runtimes(parts.launcher, config.lookup, config.runtimes, config.require_known)
+        self._deprecated: Final = DeprecatedClaims(self._runtimes.info)
         self.config: Final = config
+
+    # -- making and finding tasks
 
     async def create(
         self,
@@ -126,118 +70,143 @@ class Manager:
         spec: bytes,
         *,
         runtime: str = DEFAULT_RUNTIME,
-        prepare: Callable[[Bundle], TaskInputs] = _no_inputs,
+        runtime_options: Any | None = None,
+        sandbox: str = "",
+        checkpoint: str = "",
+        prepare: Callable[[Bundle], TaskInputs] = no_inputs,
     ) -> Task:
-        """Make a bundle, start a shim and create the task.
+        """Make a bundle, start a shim (or join that of its group), activate mounts and create the task.
 
-        `prepare` is called once the bundle is there: it makes what the task needs in it and says how it is used.
-        AlreadyExists when the id is taken; NotFound or InvalidArgument for the runtime; DeadlineExceeded for a shim
-        that does not come up; whatever the shim answers to Create.
+        The arguments are those of `NewTask`.  AlreadyExists when the id is taken; NotFound, InvalidArgument or
+        FailedPrecondition for the runtime; DeadlineExceeded for a shim that does not come up; whatever the mount
+        manager, and the shim to Create, answer.
         """
-        binary = self.config.lookup.find(runtime)
-        times = StepTimes()
-        bundle = await create_bundle(self.config.layout, namespace, task_id, spec, remapped_root_group(spec))
-        log = trio.CancelScope()
-        try:
-            inputs = prepare(bundle)
-            log = await self._hold_log(bundle)
-            with times.timed("shim"):
-                connection = await self._start(bundle, binary, inputs.options)
-        except BaseException:
-            log.cancel()
-            await self._undo_bundle(bundle)
-            raise
-        task = Task(self._launcher, bundle, binary, connection, times, log)
-        try:
-            with times.timed("create"):
-                task.pid = await self._create_task(task, inputs)
-        except BaseException:
-            await task.give_up()
-            raise
-        return task
+        wanted = NewTask(namespace, task_id, spec, runtime, runtime_options, sandbox, checkpoint, prepare)
+        return await Creation(self._parts, self._runtimes, self._deprecated, self.config.on_log, wanted).run()
 
     async def attach(self, namespace: str, task_id: str) -> Task:
-        """The existing task of that id, its shim reached within the load budget; nothing is changed.
+        """The existing task of that id, its shim reached within the load budget; no other is touched.
 
-        NotFound when there is no bundle of it; Unavailable or DeadlineExceeded when its shim does not answer.
+        NotFound when there is no bundle of it; Unavailable, DataLoss or DeadlineExceeded when its shim cannot be found
+        or does not answer.
         """
         bundle = find_bundle(self.config.layout, namespace, task_id)
-        binary, answer = _read_bootstrap(bundle)
+        binary, answer = read_binary(bundle), read_answer(bundle)
         budget = self.config.budgets.load
-        log = await self._hold_log(bundle)
+        log = await hold_log(self._parts, bundle, self.config.on_log)
         try:
-            with trio.move_on_after(budget.seconds) as scope:
-                connection = await connect(self._nursery, answer, namespace, task_id)
-                task = Task(self._launcher, bundle, binary, connection, StepTimes(), log)
-                task.pid = (await connection.greet(task_id)).task_pid
+            with trio.move_on_after(budget.seconds):
+                connection = await connect(self._parts.nursery, answer, namespace, task_id)
+                task = Task(self._parts, bundle, binary, connection, StepTimes(), log)
+                task.pid = task.ending.pid = (await connection.greet(task_id)).task_pid
+                self._parts.nursery.start_soon(task.ending.run_watch, name=f"watch the shim of {task_id}")
                 return task
+            raise budget.exceeded("no answer to Connect")
         except BaseException:
             log.cancel()
             raise
-        assert scope.cancelled_caught
-        log.cancel()
-        raise budget.exceeded("no answer to Connect")
 
-    async def remove_unanswering(self, namespace: str, task_id: str) -> None:
-        """Remove a task whose shim does not answer: its `delete` command, then the bundle."""
-        bundle = find_bundle(self.config.layout, namespace, task_id)
-        with contextlib.suppress(ShimError):
-            binary, answer = _read_bootstrap(bundle)
-            await remove_dead_socket(answer.address)
-            await run_delete(self._launcher, bundle, binary)
-        await delete_bundle(bundle)
+    async def list_tasks(self, namespace: str = "") -> list[Listed]:
+        """All tasks of `namespace`, or of all, each with its state or the reason why it has none; changes nothing."""
+        return await list_tasks(self._parts, self._namespaces(namespace))
 
-    async def _start(self, bundle: Bundle, binary: str, options: Any | None) -> ShimConnection:
-        async def use(answer: Answer) -> ShimConnection:
-            write_private(bundle.file(BINARY_FILE), binary.encode())
-            connection = await connect(self._nursery, answer, bundle.namespace, bundle.id)
-            try:
-                write_private(bundle.file(BOOTSTRAP_FILE), answer_to_json(answer), 0o644)
-            except BaseException:
-                connection.close()
+    async def load(self, namespace: str = "") -> LoadReport:
+        """Take over what earlier managers left in `namespace`, or in all: see `shim.manager.loading`."""
+        return await Loader(self._parts, self.config.on_log).run(self._namespaces(namespace))
+
+    # -- ending tasks that may not answer
+
+    async def delete(self, namespace: str, task_id: str, *, force: bool = False) -> TaskExit:
+        """`Task.delete` for the task of that id, whether its shim answers or not; its exit.
+
+        Without `force` a shim that does not answer is an error, unless the task was deleted before and only the rest
+        was missing.
+        """
+        try:
+            task = await self.attach(namespace, task_id)
+        except NotFound:
+            raise
+        except ShimError:
+            known = read_deleted(find_bundle(self.config.layout, namespace, task_id))
+            if known is None and not force:
                 raise
-            return connection
+            return await self.remove_unanswering(namespace, task_id)
+        try:
+            return await task.delete(force=force)
+        except (Unavailable, DeadlineExceeded):
+            if not force:
+                raise
+            return await self.remove_unanswering(namespace, task_id)
 
-        return await start_shim(self._launcher, bundle, binary, options, use)
+    async def remove_unanswering(self, namespace: str, task_id: str) -> TaskExit:
+        """Remove a task whose shim does not answer: its `delete` command, the shim's end, then the bundle; its exit.
 
-    async def _create_task(self, task: Task, inputs: TaskInputs) -> int:
-        request = CreateTaskRequest(
-            id=task.id,
-            bundle=task.bundle.path,
-            rootfs=inputs.rootfs,
-            terminal=inputs.terminal,
-            stdin=inputs.stdin,
-            stdout=inputs.stdout,
-            stderr=inputs.stderr,
-            options=inputs.options,
-        )
-        # A Create whose caller goes away is not undone by every shim: it must be over, for good or bad, before the
-        # task is given up, or the runtime would go on making what is being removed (seen with the Go shims).
-        grace = self.config.budgets.cleanup.seconds
-        answer = await finish_when_cancelled(lambda: task.shim.call("Create", request, CreateTaskResponse), grace)
-        return answer.pid
+        Its exit and deletion are published, unless that was done.
+        """
+        bundle = find_bundle(self.config.layout, namespace, task_id)
+        grace = 3 * self.config.budgets.cleanup.seconds
+        return await run_detached(self._parts.nursery, partial(self._remove, bundle), f"remove {task_id}", grace)
 
-    async def _hold_log(self, bundle: Bundle) -> trio.CancelScope:
-        scope = await self._nursery.start(run_log, open_log(bundle.log), bundle.id, self.config.on_log)
-        assert isinstance(scope, trio.CancelScope)
-        return scope
+    async def _remove(self, bundle: Bundle) -> TaskExit:
+        async with open_task_lock(self.config.layout, bundle.namespace, bundle.id, self.config.budgets.lock):
+            find_bundle(self.config.layout, bundle.namespace, bundle.id)
+            try:
+                address = read_answer(bundle).address
+            except ShimError:
+                address = usual_address(self._parts.launcher, bundle)
+            end = read_deleted(bundle)
+            if end is None:
+                try:
+                    end, _ = await bury(self._parts, bundle, read_binary(bundle))
+                except Unavailable:  # it was never started, so there is nothing but the bundle
+                    end = TaskExit(0)
+            await trio.to_thread.run_sync(kill_shim, self._parts, bundle, "", address)
+            await remove_bundle(self._parts, bundle, address)
+            return end
 
-    async def _undo_bundle(self, bundle: Bundle) -> None:
-        with trio.move_on_after(self.config.budgets.cleanup.seconds, shield=True):
-            with contextlib.suppress(ShimError, OSError):
-                await delete_bundle(bundle)
+    # -- events and runtimes
+
+    def subscribe(
+        self, wanted: EventFilter | None = None, bound: int = BACKLOG
+    ) -> AbstractContextManager[Subscription]:
+        """A stream of the events that come while the block runs; what is not taken in time is dropped and counted."""
+        return self._parts.hub.subscribe(wanted or EventFilter(), bound)
+
+    async def wait_events(self) -> None:
+        """Until events reach this manager: at once, unless another one listens and has not taken us on yet."""
+        await self._parts.socket.standing.wait()
+
+    async def runtime_info(self, runtime: str, options: Any | None = None) -> RuntimeInfo:
+        """What a runtime says of itself (protocol.md 2.6), asked once for each program and options."""
+        return await self._runtimes.info(runtime, options)
+
+    async def open_runtimes(self) -> None:
+        """Ask the runtimes that the configuration names; for `open_manager`."""
+        await self._runtimes.ask_named()
+
+    def _namespaces(self, namespace: str) -> list[str]:
+        if namespace:
+            check_identifier(namespace, "namespace")
+            return [namespace] if os.path.isdir(self.config.layout.bundles(namespace)) else []
+        return sorted(name for name in os.listdir(self.config.layout.tasks) if not name.startswith("."))
 
 
 @asynccontextmanager
 async def open_manager(config: ManagerConfig) -> AsyncIterator[Manager]:
-    """A manager for the block.  Leaving it stops watching and hangs up; containers and their shims go on."""
+    """A manager for the block.
+
+    Leaving it stops watching and hangs up; containers and their shims go on; clean-ups under way are finished.
+    FailedPrecondition when a directory is somebody else's or cannot be written.
+    """
     await trio.to_thread.run_sync(config.layout.prepare)
     failure: Exception | None = None
     async with trio.open_nursery() as outer:
-        started: tuple[Children, trio.Nursery, trio.CancelScope] = await outer.start(_run_background, config)
-        children, nursery, scope = started
+        started: tuple[Parts, trio.CancelScope] = await outer.start(_run_background, config)
+        parts, scope = started
         try:
-            yield Manager(config, children, nursery)
+            manager = Manager(config, parts)
+            await manager.open_runtimes()
+            yield manager
         except Exception as error:  # carried around the nursery, which would wrap it in a group
             failure = error
         finally:
@@ -249,29 +218,27 @@ async def open_manager(config: ManagerConfig) -> AsyncIterator[Manager]:
 async def _run_background(
     config: ManagerConfig,
     *,
-    task_status: trio.TaskStatus[tuple[Children, trio.Nursery, trio.CancelScope]] = trio.TASK_STATUS_IGNORED,
+    task_status: trio.TaskStatus[tuple[Parts, trio.CancelScope]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Children, connections, logs and events.  A cancelled block still needs them to clean up after itself.
+    """Children, connections, logs, events and jobs.  A cancelled block still needs them to clean up after itself.
 
-    So they do not see a cancellation from outside; `open_manager` ends them when its block has ended.
+    So they do not see a cancellation from outside; `open_manager` ends them when its block has ended.  Children are
+    watched, and events taken, until the last job is done.
     """
-    with trio.CancelScope() as scope:
-        async with open_children() as children, trio.open_nursery() as nursery:
-            await nursery.start(run_events, config.layout, config.on_event)
-            scope.shield = True  # its deadline is the end of the block
-            task_status.started((children, nursery, scope))
-            await trio.sleep_forever()
+    hub = EventHub(config.on_event)
+    socket = EventSocket(config.layout, hub)
+    with trio.CancelScope() as guarded:
+        async with open_children() as children, trio.open_nursery() as events:
+            await events.start(socket.run)
+            guarded.shield = True  # its deadline is the end of the block, and of the jobs, which have theirs
+            with trio.CancelScope() as scope:
+                async with trio.open_nursery() as nursery:
+                    launcher = _launcher(config, children)
+                    task_status.started((Parts(launcher, nursery, hub, socket, config.activations), scope))
+                    await trio.sleep_forever()
+            events.cancel_scope.cancel()
 
 
-def _read_bootstrap(bundle: Bundle) -> tuple[str, Answer]:
-    """The shim's program and where it listens, from the bundle's files; Unavailable when they are not (all) there."""
-    try:
-        with open(bundle.file(BINARY_FILE), "rb") as file:
-            binary = os.fsdecode(file.read())
-        path = bundle.file(BOOTSTRAP_FILE)
-        with open(path if os.path.exists(path) else bundle.file(ADDRESS_FILE), "rb") as file:
-            return binary, parse_answer(file.read())
-    except FileNotFoundError as error:
-        raise Unavailable(f"task {bundle.id} was never started: {error.filename} is missing") from error
-    except ShimError as error:
-        raise Unavailable(f"task {bundle.id}: {error.message}") from error
+def _launcher(config: ManagerConfig, children: Children) -> Launcher:
+    program = os.path.abspath(sys.argv[0] or sys.executable)
+    return Launcher(children, config.layout, config.budgets, program, config.debug, config.env, config.socket_dir)

@@ -17,6 +17,7 @@ import trio
 
 from shim.errors import InvalidArgument, ShimError
 from shim.manager.bootstrap import parse_answer
+from shim.model.grouping import group_id, spec_annotations
 from shim.rpc.dial import dial
 from shim.wire.address import UnixAddress, parse_address
 
@@ -28,15 +29,38 @@ DIAL_SECONDS: Final = 0.5
 
 
 def is_shared(bundle: Bundle, address: str) -> bool:
-    """Whether another task of the namespace has its shim at `address` too."""
+    """Whether another task of the namespace has its shim at `address` too, or may be about to.
+
+    A bundle that does not say yet where its shim is, and names the same group, is a member that is being created.
+    """
     directory = os.path.dirname(bundle.path)
-    for name in os.listdir(directory):
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return False
+    group = group_of(bundle.path, bundle.id)
+    for name in names:
         if name == bundle.id or name.startswith("."):
             continue
-        with contextlib.suppress(OSError, ShimError), open(f"{directory}/{name}/{BOOTSTRAP_FILE}", "rb") as file:
-            if parse_answer(file.read()).address == address:
-                return True
+        try:
+            with open(f"{directory}/{name}/{BOOTSTRAP_FILE}", "rb") as file:
+                shared = parse_answer(file.read()).address == address
+        except FileNotFoundError:
+            shared = group_of(f"{directory}/{name}", name) == group
+        except (OSError, ShimError):
+            shared = False
+        if shared:
+            return True
     return False
+
+
+def group_of(path: str, task_id: str) -> str:
+    """The group that the bundle at `path` names in its config.json; the task alone when it names none."""
+    try:
+        with open(f"{path}/config.json", "rb") as file:
+            return group_id(spec_annotations(file.read()), task_id)
+    except (OSError, ShimError):
+        return task_id
 
 
 async def remove_dead_socket(address: str) -> bool:

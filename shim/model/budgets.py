@@ -68,6 +68,10 @@ class Budgets:
     """State as the manager asks it."""
     start: Budget = attrs.field(default=Budget("io.containerd.timeout.shim.start", 30.0), kw_only=True)
     """The shim's start command, until its answer was read and its socket could be dialled."""
+    info: Budget = attrs.field(default=Budget("shim.timeout.info", 10.0), kw_only=True)
+    """A shim's `-info`, whether asked when a manager opens or when a task needs it."""
+    lock: Budget = attrs.field(default=Budget("shim.timeout.lock", 60.0), kw_only=True)
+    """Waiting while another manager changes the same task: longer than a start and its clean-up take."""
     drain: Budget = attrs.field(default=Budget("shim.timeout.drain", 10.0), kw_only=True)
     """Waiting in Delete until a container's output is copied."""
     logger_ready: Budget = attrs.field(default=Budget("shim.timeout.logger.ready", 10.0), kw_only=True)

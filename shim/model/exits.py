@@ -35,3 +35,18 @@ class ExitRecord:
     def is_sane(self) -> bool:
         """Whether the record can be believed: a real pid, a status and a time.  A torn or foreign file is not."""
         return self.pid > 0 and self.status >= 0 and self.exited_at_ns > 0
+
+
+@attrs.frozen
+class DeletedRecord:
+    """The content of a bundle's `deleted.json`: a deletion that the shim, or who cleaned up after it, has done.
+
+    It is written before anybody is told, so whoever finds it knows the exit, and that its events are not to be
+    published again.  `exited_at_ns` is 0 where nobody knows the time; `shim_lost`: the exit is what was found after
+    the shim was gone.
+    """
+
+    pid: int
+    status: int
+    exited_at_ns: int = 0
+    shim_lost: bool = False

@@ -24,9 +24,9 @@ from shim.manager.manager import ManagerConfig, TaskInputs, open_manager
 from shim.manager.spec import RunSpec, default_spec
 from shim.manager.stdio import Stdio, copy_output, open_stdio
 from shim.wire.proto.mount_pb2 import Mount
-from tests.system.conftest import WANTED
+from tests.system.conftest import KIND
 from tests.system.harness.processes import Completed, environment_of, open_files, run_program, wait_ended
-from tests.system.harness.subject import Subject, find_subject
+from tests.system.harness.subject import Kind, Subject, find_subject
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,8 +38,8 @@ pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).parents[2]
 CGROUPS = Path("/sys/fs/cgroup")
-# Without an explicit choice the manager's own suite covers the whole square: our shim and both stock ones.
-SHIMS = ["under test"] if WANTED not in {"", "ours"} else ["under test", "go-2.4", "go-1.6"]
+# The manager's own suite covers the whole square: our shim and both stock ones; a foreign one is tried alone.
+SHIMS = ["under test", "go-2.4", "go-1.6"] if KIND is Kind.OURS else ["under test"]
 
 
 @attrs.frozen
@@ -48,6 +48,8 @@ class Shimctl:
 
     directory: Path
     runtime: str
+    namespace: str
+    """The test's own, so that what another run on this machine has is not counted as left by this one."""
 
     @property
     def state(self) -> Path:
@@ -55,7 +57,7 @@ class Shimctl:
 
     @property
     def bundles(self) -> Path:
-        return self.state / "io.containerd.runtime.v2.task" / "default"
+        return self.state / "io.containerd.runtime.v2.task" / self.namespace
 
     @property
     def env(self) -> dict[str, str]:
@@ -63,6 +65,7 @@ class Shimctl:
 
     def argv(self, *words: str) -> list[str]:
         place = ["--state", str(self.state), "--root", str(self.directory / "root")]
+        place += ["--namespace", self.namespace]
         return [sys.executable, "-m", "shim.cli.main", *place, *words]
 
     def run_argv(self, *words: str) -> list[str]:
@@ -88,7 +91,8 @@ class Shimctl:
         """Bundles, work directories, cgroups and temporary files that are there now."""
         found = [str(path) for path in self.directory.glob("*/io.containerd.runtime.v2.task/*/*")]
         found += [str(path) for path in self.directory.glob("cache/shimctl/.*")]
-        found += [str(path) for path in (*CGROUPS.glob("shimctl+*"), *CGROUPS.glob("*/shimctl+*"))]
+        wanted = f"shimctl+{self.namespace}+*"
+        found += [str(path) for path in (*CGROUPS.glob(wanted), *CGROUPS.glob(f"*/{wanted}"))]
         return found
 
 
@@ -100,7 +104,7 @@ def shimctl(
     if request.param != "under test":
         monkeypatch.setenv("SHIM_UNDER_TEST", request.param)
         chosen = find_subject(directory)
-    made = Shimctl(directory, str(chosen.path))
+    made = Shimctl(directory, str(chosen.path), f"t{os.getpid()}-{directory.name}")
     yield made
     assert made.left() == []
 
@@ -229,11 +233,15 @@ async def test_a_kept_container_is_named_and_can_be_deleted(shimctl: Shimctl) ->
     again = await shimctl.run("--id", "k1", "true")
     assert again.status == 125
     assert (
-        b"task k1 in namespace default is there already: stopped with status 3; remove it with shimctl" in again.errors
+        f"task k1 in namespace {shimctl.namespace} is there already: stopped with status 3; remove it with shimctl"
+        in again.errors.decode()
     )
     assert (await shimctl("delete", "k1")).status == 0
     gone = await shimctl("delete", "k1")
-    assert (gone.status, gone.errors) == (125, b"shimctl: task k1 in namespace default: not found\n")
+    assert (gone.status, gone.errors) == (
+        125,
+        f"shimctl: task k1 in namespace {shimctl.namespace}: not found\n".encode(),
+    )
 
 
 async def test_a_killed_shimctl_leaves_a_container_that_the_next_one_names(shimctl: Shimctl) -> None:
@@ -331,7 +339,7 @@ async def test_descriptors_of_ours_do_not_reach_the_shim(shimctl: Shimctl, direc
         assert done.status == 0
         shim = shim_of(shimctl, "f1")
         assert str(directory) not in open_files(shim).values()
-        assert "NAMESPACE=default" in environment_of(shim) or "containerd-shim-trio" in shimctl.runtime
+        assert f"NAMESPACE={shimctl.namespace}" in environment_of(shim) or "containerd-shim-trio" in shimctl.runtime
     finally:
         for fd in held:
             os.close(fd)
@@ -372,7 +380,9 @@ def shim_of(shimctl: Shimctl, task_id: str) -> int:
 async def test_a_user_namespace_can_enter_its_bundle(shimctl: Shimctl, rootfs: Path) -> None:
     """Field fault Y1: the root file system is mounted in the bundle, which only its group may enter."""
     layout = Layout(str(shimctl.state), str(shimctl.directory / "root"))
-    document = json.loads(default_spec(RunSpec("default", "y1", ["/bin/busybox", "sh", "-c", "echo $(id -u) inside"])))
+    document = json.loads(
+        default_spec(RunSpec(shimctl.namespace, "y1", ["/bin/busybox", "sh", "-c", "echo $(id -u) inside"]))
+    )
     document["linux"]["namespaces"].append({"type": "user"})
     mapping = [{"containerID": 0, "hostID": 100_000, "size": 65_536}]
     document["linux"] |= {"uidMappings": mapping, "gidMappings": mapping}
@@ -392,7 +402,7 @@ async def test_a_user_namespace_can_enter_its_bundle(shimctl: Shimctl, rootfs: P
     with trio.fail_after(30):
         async with open_manager(ManagerConfig(layout)) as manager:
             spec = json.dumps(document).encode()
-            task = await manager.create("default", "y1", spec, runtime=shimctl.runtime, prepare=prepare)
+            task = await manager.create(shimctl.namespace, "y1", spec, runtime=shimctl.runtime, prepare=prepare)
             bundle = os.stat(task.bundle.path)
             assert (bundle.st_mode & 0o777, bundle.st_gid) == (0o710, 100_000)
             with opened[0] as stdio:

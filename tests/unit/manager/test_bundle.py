@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shim.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+from shim.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 from shim.manager.bundle import create_bundle, delete_bundle, find_bundle, write_private
 from shim.manager.layout import TASK_DIR, Layout
 
@@ -120,7 +120,7 @@ async def test_a_creation_that_fails_leaves_nothing(layout: Layout, monkeypatch:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "symlink", refuse)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(ResourceExhausted, match="No space"):
         await create_bundle(layout, "ns", "t1", b"{}")
     assert os.listdir(layout.bundles("ns")) == os.listdir(layout.works("ns")) == []
 

@@ -1,24 +1,14 @@
-"""Log and stream fifos, and the event socket."""
+"""Log and stream fifos."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
 
-import pytest
 import trio
-from google.protobuf.empty_pb2 import Empty
-from google.protobuf.timestamp_pb2 import Timestamp
 
-from shim.errors import InvalidArgument, Unavailable
-from shim.manager.events import run_events
-from shim.manager.layout import Layout
 from shim.manager.logs import LONGEST_LINE, open_log, run_log
 from shim.manager.stdio import copy_output, open_stdio, write_input
-from shim.rpc.client import open_unix_client
-from shim.wire.proto.envelope_pb2 import Envelope
-from shim.wire.proto.events_ttrpc_pb2 import ForwardRequest
-from shim.wire.services import EVENTS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,83 +75,3 @@ async def test_input_waits_for_its_reader(tmp_path: Path) -> None:
                 got += os.read(reader, 1 << 16)
         os.close(reader)
     assert bytes(got) == data
-
-
-def envelope(**changes: object) -> Envelope:
-    fields = {"namespace": "ns", "topic": "/tasks/exit", "timestamp": Timestamp(seconds=1), **changes}
-    return Envelope(**fields)  # type: ignore[arg-type]
-
-
-async def test_events_reach_the_callback_when_they_are_sound(tmp_path: Path) -> None:
-    layout = Layout(str(tmp_path / "s"), str(tmp_path / "r"))
-    layout.prepare()
-    got: list[str] = []
-    async with trio.open_nursery() as nursery:
-        assert await nursery.start(run_events, layout, lambda event: got.append(event.topic))
-        assert os.stat(layout.events_address).st_mode & 0o777 == 0o600
-        async with open_unix_client(layout.events_address) as client:
-            await client.call(EVENTS, "Forward", ForwardRequest(envelope=envelope()), Empty)
-            for wrong in (
-                envelope(namespace=""),
-                envelope(namespace="a/b"),
-                envelope(topic="tasks"),
-                envelope(topic="/"),
-                envelope(topic="/tasks//exit"),
-                envelope(timestamp=None),
-            ):
-                with pytest.raises(InvalidArgument):
-                    await client.call(EVENTS, "Forward", ForwardRequest(envelope=wrong), Empty)
-        nursery.cancel_scope.cancel()
-    assert got == ["/tasks/exit"]
-    assert not os.path.exists(layout.events_address)
-
-
-async def forward_patiently(layout: Layout) -> None:
-    """As a shim's publisher: again while nobody listens."""
-    while True:
-        try:
-            async with open_unix_client(layout.events_address) as client:
-                await client.call(EVENTS, "Forward", ForwardRequest(envelope=envelope()), Empty)
-                return
-        except* Unavailable:
-            await trio.sleep(0.01)
-
-
-async def test_one_manager_listens_and_the_next_takes_over(tmp_path: Path) -> None:
-    layout = Layout(str(tmp_path / "s"), str(tmp_path / "r"))
-    layout.prepare()
-    got: list[str] = []
-    with trio.fail_after(5):
-        async with trio.open_nursery() as second:
-            async with trio.open_nursery() as first:
-                assert await first.start(run_events, layout, lambda _: got.append("first"))
-                assert not await second.start(run_events, layout, lambda _: got.append("second"))
-                await forward_patiently(layout)
-                first.cancel_scope.cancel()
-            await forward_patiently(layout)
-            second.cancel_scope.cancel()
-    assert got == ["first", "second"]
-    assert not os.path.exists(layout.events_address)
-
-
-async def test_a_socket_that_a_dead_manager_left_is_replaced(tmp_path: Path) -> None:
-    layout = Layout(str(tmp_path / "s"), str(tmp_path / "r"))
-    layout.prepare()
-    (tmp_path / "s" / "events.sock").touch()
-    async with trio.open_nursery() as nursery:
-        assert await nursery.start(run_events, layout, lambda _: None)
-        nursery.cancel_scope.cancel()
-
-
-async def test_a_callback_that_fails_does_not_reach_the_shim(tmp_path: Path) -> None:
-    layout = Layout(str(tmp_path / "s"), str(tmp_path / "r"))
-    layout.prepare()
-
-    def fail(_: Envelope) -> None:
-        raise ValueError("a bug of the callback")
-
-    async with trio.open_nursery() as nursery:
-        await nursery.start(run_events, layout, fail)
-        async with open_unix_client(layout.events_address) as client:
-            await client.call(EVENTS, "Forward", ForwardRequest(envelope=envelope()), Empty)
-        nursery.cancel_scope.cancel()

@@ -194,18 +194,22 @@ async def test_attaching_to_a_shim_that_is_gone_or_silent_says_so(place: Place) 
     config = attrs.evolve(
         place.config, budgets=attrs.evolve(place.config.budgets, load=Budget("io.containerd.timeout.shim.load", 0.2))
     )
-    async with open_manager(config) as manager:
-        async with open_fake_shim(place.path / "s") as shim:
+    async with open_fake_shim(place.path / "s") as shim:
+        async with open_manager(config) as manager:
             await manager.create("ns", "t1", b"{}", runtime="fake.given.v1")
 
-            async def never(_: Message) -> Message:
-                await trio.sleep_forever()
-                raise AssertionError
+        async def never(_: Message) -> Message:
+            await trio.sleep_forever()
+            raise AssertionError
 
-            shim.behave["Connect"] = never
+        shim.behave["Connect"] = never
+        async with open_manager(config) as manager:
             with pytest.raises(DeadlineExceeded, match=r"no answer to Connect within 200 ms \(.*load\)"):
                 await manager.attach("ns", "t1")
+    async with open_manager(config) as manager:
         with pytest.raises(Unavailable):
             await manager.attach("ns", "t1")
-        await manager.remove_unanswering("ns", "t1")
+        with pytest.raises(Unavailable):
+            await manager.delete("ns", "t1")
+        await manager.delete("ns", "t1", force=True)
     assert place.left == []

@@ -46,6 +46,8 @@ def test_defaults_are_those_of_the_table() -> None:
         "shutdown": 3,
         "state": 2,
         "start": 30,
+        "info": 10,
+        "lock": 60,
         "drain": 10,
         "logger_ready": 10,
         "logger_flush": 12,

@@ -1,0 +1,154 @@
+"""The socket on which shims publish, shared by all managers of a state directory (design section 13).
+
+One manager listens: whoever holds the lock of the `events` directory.  The others subscribe through it and publish
+through it, so that every event reaches each of them once, and the end of that connection tells one of them to take
+over.  While nobody listens shims keep their events and try again.
+
+Invariants: a socket file left by a dead manager is replaced, one of a living manager never; an event that one of us
+publishes waits for whoever listens next rather than being lost in the change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+from typing import TYPE_CHECKING, Final
+
+import trio
+from google.protobuf.empty_pb2 import Empty
+
+from shim.errors import ConnectionClosed, ShimError
+from shim.kernel.fds import OwnedFd
+from shim.kernel.locks import try_lock
+from shim.manager.events import EventFilter, check_envelope
+from shim.rpc.client import open_unix_client
+from shim.rpc.server import Service, serve_ttrpc
+from shim.wire.proto.envelope_pb2 import Envelope
+from shim.wire.proto.events_ttrpc_pb2 import ForwardRequest
+from shim.wire.services import EVENTS, MethodSpec, ServiceSpec
+
+if TYPE_CHECKING:
+    from shim.manager.events import EventHub
+    from shim.manager.layout import Layout
+    from shim.rpc.client import Client
+    from shim.rpc.stream import ServerStream
+
+LOG: Final = logging.getLogger("shim.manager")
+BACKLOG: Final = 128
+TURN_SECONDS: Final = 0.02
+"""Between two tries for the lock while its holder is about to listen, or has hung up and is about to let go."""
+FORWARD_SECONDS: Final = 5.0
+RELAY: Final = ServiceSpec(
+    "containerd.shim.trio.manager.v1.Events", {"Subscribe": MethodSpec("Subscribe", Empty, Envelope, False, True)}
+)
+"""Between our managers only: every event that the listener takes, from the moment of the first message on, which is
+empty and says that the subscription stands."""
+
+
+class EventSocket:
+    """This manager's side of the socket; `run` must run for anything to happen."""
+
+    def __init__(self, layout: Layout, hub: EventHub) -> None:
+        self._layout: Final = layout
+        self._hub: Final = hub
+        self._listening = False
+        self._listener: Client | None = None
+        self._changed = trio.Event()
+        self.standing: Final = trio.Event()
+        """Set once events reach this manager, by its own socket or through another's."""
+
+    async def run(self, *, task_status: trio.TaskStatus[bool] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve or follow until cancelled; starts with whether it is this manager that listens.
+
+        When it is another one, this does not wait for it: it may be stopped, and then only events are late.
+        """
+        first = True
+        with OwnedFd(os.open(self._layout.events_lock, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as lock:
+            while not try_lock(lock):
+                if first:
+                    LOG.debug("another manager listens on %s", self._layout.events_address)
+                    task_status.started(False)
+                    first = False
+                try:
+                    async with open_unix_client(self._layout.events_address) as client:
+                        await self._follow(client)
+                except ShimError:  # not there yet, or not any more
+                    await trio.sleep(TURN_SECONDS)
+            await self._serve(task_status if first else trio.TASK_STATUS_IGNORED)
+
+    async def publish(self, envelope: Envelope) -> None:
+        """Give an event of ours to everybody, through whoever listens; bounded by the caller's deadline."""
+        while True:
+            if self._listening:
+                self._hub.dispatch(envelope)
+                await trio.lowlevel.checkpoint()
+                return
+            client, changed = self._listener, self._changed
+            if client is not None:
+                with contextlib.suppress(ConnectionClosed):
+                    await client.call(EVENTS, "Forward", ForwardRequest(envelope=envelope), timeout=FORWARD_SECONDS)
+                    return
+            await changed.wait()
+
+    async def _serve(self, task_status: trio.TaskStatus[bool]) -> None:
+        async def forward(request: ForwardRequest) -> Empty:
+            check_envelope(request.envelope)
+            self._hub.dispatch(request.envelope)
+            await trio.lowlevel.checkpoint()
+            return Empty()
+
+        async def subscribe(stream: ServerStream) -> None:
+            with self._hub.subscribe(EventFilter()) as events:
+                await stream.send(Envelope())
+                async for envelope in events:
+                    await stream.send(envelope)
+
+        services = [Service(EVENTS, {"Forward": forward}), Service(RELAY, {"Subscribe": subscribe})]
+        listener = await _listen(self._layout)
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(serve_ttrpc, listener, services)
+                self._set(True, None)
+                task_status.started(True)
+        finally:
+            self._set(False, None)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._layout.events_address)
+
+    async def _follow(self, client: Client) -> None:
+        async with client.open_stream(RELAY, "Subscribe", Empty()) as stream:
+            await stream.receive()
+            self._set(False, client)
+            try:
+                while True:
+                    envelope = await stream.receive()
+                    assert isinstance(envelope, Envelope)
+                    self._hub.dispatch(envelope)
+            except trio.EndOfChannel:
+                return
+            finally:
+                self._set(False, None)
+
+    def _set(self, listening: bool, listener: Client | None) -> None:
+        self._listening, self._listener = listening, listener
+        self._changed.set()
+        self._changed = trio.Event()
+        if listening or listener is not None:
+            self.standing.set()
+
+
+async def _listen(layout: Layout) -> trio.SocketListener:
+    """A new socket; its mode is set before it listens, so nobody can connect to a wider one."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(layout.events_address)
+    sock = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        await sock.bind(layout.events_address)
+        os.chmod(layout.events_address, 0o600)
+        sock.listen(BACKLOG)
+        return trio.SocketListener(sock)
+    except BaseException:
+        sock.close()
+        raise
