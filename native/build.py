@@ -20,8 +20,9 @@ from setuptools.extension import Extension
 HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parent
 MODULE: Final = "shim._native"
-UNITS: Final = ("process", "mount", "sync", "loop", "watch", "console")
+UNITS: Final = ("process", "mount", "mountfd", "userns", "sync", "loop", "watch", "console")
 C_FLAGS: Final = ["-std=gnu11", "-O2", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"]
+LINK_FLAGS: Final = ["-pthread"]
 SANITIZE_FLAGS: Final = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g"]
 # The glue is cffi's, not ours: its functions take arguments that they do not use.
 GLUE_PRAGMAS: Final = '#pragma GCC diagnostic ignored "-Wunused-parameter"\n'
@@ -53,9 +54,10 @@ class BuildNative(build_ext):
         ext.sources = [*(f"native/{unit}.c" for unit in UNITS), str(glue)]
         ext.include_dirs = [str(HERE)]
         ext.extra_compile_args = list(C_FLAGS)
+        ext.extra_link_args = list(LINK_FLAGS)
         if os.environ.get("SHIM_NATIVE_SANITIZE") == "1":
             ext.extra_compile_args += SANITIZE_FLAGS
-            ext.extra_link_args = list(SANITIZE_FLAGS)
+            ext.extra_link_args += SANITIZE_FLAGS
         super().build_extension(ext)
 
     def get_source_files(self) -> list[str]:

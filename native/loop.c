@@ -67,6 +67,18 @@ int loop_attach(const struct loop_request *request, struct loop_device *device)
     return result;
 }
 
+int loop_identify(int fd, struct loop_identity *identity)
+{
+    struct loop_info64 info;
+
+    if (ioctl(fd, LOOP_GET_STATUS64, &info) < 0)
+        return -errno;
+    identity->number = (int)info.lo_number;
+    identity->device = info.lo_device;
+    identity->inode = info.lo_inode;
+    return 0;
+}
+
 int loop_detach(int fd)
 {
     return ioctl(fd, LOOP_CLR_FD, 0) < 0 ? -errno : 0;

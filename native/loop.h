@@ -2,6 +2,8 @@
 #ifndef SHIM_LOOP_H
 #define SHIM_LOOP_H
 
+#include <stdint.h>
+
 struct loop_request {
     int image_fd;
     const char *name; /* shown by losetup; cut to 63 bytes */
@@ -16,6 +18,15 @@ struct loop_device {
 };
 
 int loop_attach(const struct loop_request *request, struct loop_device *device);
+
+struct loop_identity {
+    int number;
+    uint64_t device; /* st_dev and st_ino of the image */
+    uint64_t inode;
+};
+
+/* What the device behind fd is used for; ENXIO when it is not in use. */
+int loop_identify(int fd, struct loop_identity *identity);
 
 /* Free the device behind fd: at once, or when its last user ends. */
 int loop_detach(int fd);

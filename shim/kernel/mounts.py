@@ -11,13 +11,14 @@ import errno
 import mmap
 import os
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from shim.errors import InvalidArgument
-from shim.kernel import native
+from shim.kernel import native, trees
 from shim.kernel.fds import OwnedFd
+from shim.kernel.loops import is_block_device, open_loop
 from shim.model.mount_options import MS_BIND, MS_NOATIME, MS_NODIRATIME, MS_RELATIME, MS_REMOUNT, PER_MOUNT
 
 if TYPE_CHECKING:
@@ -46,32 +47,51 @@ def open_target(rootfs: str, target: str) -> OwnedFd:
 
 
 def mount(source: str, kind: str, options: MountOptions, rootfs: str, target: str = "") -> str:
-    """Mount at `target` inside `rootfs` and return the resolved mount point.
+    """Mount, the kernel's own way, at `target` inside `rootfs` and return the resolved mount point.
 
     Undoes itself if a later one of its calls fails.  Raises OSError, and InvalidArgument for too long data.
     """
+    with open_target(rootfs, target) as place:
+        point = os.readlink(place_path(place))
+        if not options.is_remount or options.data:
+            attach_file_or_device(source, kind, options, place)
+    finish(point, options, rootfs, target)
+    return point
+
+
+def attach_file_or_device(source: str, kind: str, options: MountOptions, place: OwnedFd) -> None:
+    """`attach`, with a loop device before a source that is a file if the options ask for one."""
+    with ExitStack() as owned:
+        if options.loop and not is_block_device(source):
+            loop = open_loop(source, read_only=options.read_only, direct_io=options.direct_io)
+            source = owned.enter_context(loop).path
+        attach(source, kind, options, place)
+
+
+def attach(source: str, kind: str, options: MountOptions, place: OwnedFd) -> None:
+    """Mount on what `place` has open, ids mapped if the options say so; what is only for a second call is left.
+
+    Raises OSError, and InvalidArgument for too long data.
+    """
+    if options.uidmap:
+        trees.mount_mapped(source, kind, options, place)
+        return
     data = ",".join(options.data)
     if len(os.fsencode(data)) >= mmap.PAGESIZE:
         raise InvalidArgument(f"options of the {kind} mount are longer than {mmap.PAGESIZE - 1} bytes")
-    with ExitStack() as owned:
-        place = owned.enter_context(open_target(rootfs, target))
-        path = place_path(place)
-        point = os.readlink(path)
-        if options.loop:
-            loop = owned.enter_context(open_loop(source, read_only=options.read_only, direct_io=options.direct_io))
-            source = loop.path
-        if not options.is_remount or data:
-            native.mount(source, path, kind, options.flags, data)
-        if not (options.remount_bind or options.propagation):
-            return point
-        owned.close()
-        try:
-            _adjust(options, rootfs, target)
-        except BaseException:
-            if not options.is_remount:
-                native.unmount(point, UMOUNT_NOFOLLOW | MNT_DETACH)
-            raise
-        return point
+    native.mount(source, place_path(place), kind, options.flags, data)
+
+
+def finish(point: str, options: MountOptions, rootfs: str, target: str) -> None:
+    """The second calls on a mount that was made just now; it is undone if one of them fails.  Raises OSError."""
+    if not (options.remount_bind or options.propagation):
+        return
+    try:
+        _adjust(options, rootfs, target)
+    except BaseException:
+        if not options.is_remount:
+            native.unmount(point, UMOUNT_NOFOLLOW | MNT_DETACH)
+        raise
 
 
 def place_path(place: OwnedFd) -> str:
@@ -83,30 +103,6 @@ def unmount(target: str, *, sync: bool = False, detach: bool = False) -> Unmount
     """Take off the topmost mount of `target`, which is a resolved path; the error is in the answer, not raised."""
     flags = UMOUNT_NOFOLLOW | (MNT_DETACH if detach else 0)
     return Unmounted(target, *native.sync_unmount(target, flags, sync))
-
-
-@attrs.frozen
-class LoopDevice:
-    """A loop device of ours; it frees itself when this and its last mount are gone."""
-
-    path: str
-    fd: OwnedFd
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.fd.close()
-
-
-def open_loop(image: str, *, read_only: bool, direct_io: bool = False) -> LoopDevice:
-    """Put a free loop device before `image`.  Raises OSError, after which no device is left in use."""
-    mode = os.O_RDONLY if read_only else os.O_RDWR
-    with OwnedFd(os.open(image, mode | os.O_CLOEXEC)) as source:
-        number, fd = native.loop_attach(
-            source.fileno(), image, read_only=read_only, direct_io=direct_io, autoclear=True
-        )
-        return LoopDevice(f"/dev/loop{number}", OwnedFd(fd))
 
 
 def _adjust(options: MountOptions, rootfs: str, target: str) -> None:

@@ -122,6 +122,76 @@ def open_in_root(root_fd: int, path: str) -> int:
     return opened[0]
 
 
+def open_beneath(root_fd: int, path: str, flags: int) -> int:
+    """A descriptor of `path`, which must stay below `root_fd`.  Raises OSError, EXDEV where it leads out."""
+    opened = ffi.new("int *")
+    check(lib.mount_open_beneath(root_fd, _c_text(path), flags, opened), f"find {path} in its root")
+    return opened[0]
+
+
+def mount_from(directory_fd: int, source: str, target: str, kind: str, flags: int, data: str) -> None:
+    """`mount` with `directory_fd` as where relative names in it begin.  Raises OSError."""
+    result = lib.mount_attach_from(
+        directory_fd, _c_text(source) or ffi.NULL, _c_text(target), _c_text(kind), flags, _c_text(data) or ffi.NULL
+    )
+    check(result, f"mount {kind} {source or 'none'} on {target}")
+
+
+def tree_copy(path: str, *, recursive: bool) -> int:
+    """A detached copy of the mount at `path`.  Raises OSError."""
+    opened = ffi.new("int *")
+    check(lib.mountfd_copy(_c_text(path), recursive, opened), f"copy the mount at {path}")
+    return opened[0]
+
+
+def tree_change(tree_fd: int, *, set_flags: int, clear: int = 0, recursive: bool = False, userns_fd: int = -1) -> None:
+    """Change MOUNT_ATTR_* of a detached mount.  Raises OSError."""
+    change = ffi.new("struct mountfd_change *")
+    change.set = set_flags
+    change.clear = clear
+    change.recursive = recursive
+    change.userns_fd = userns_fd
+    what = "map the ids of a mount" if userns_fd >= 0 else "change a mount"
+    check(lib.mountfd_change(tree_fd, change), what)
+
+
+def tree_attach(tree_fd: int, place_fd: int) -> None:
+    """Attach a detached mount to what `place_fd` has open.  Raises OSError."""
+    check(lib.mountfd_attach(tree_fd, place_fd), "attach a mount")
+
+
+def context_open(kind: str) -> int:
+    """A file system of `kind` to be configured.  Raises OSError, ENODEV where the kernel has no such kind."""
+    opened = ffi.new("int *")
+    check(lib.mountfd_open_context(_c_text(kind), opened), f"mount {kind}")
+    return opened[0]
+
+
+def context_set(context_fd: int, key: str, value: str | int | None) -> None:
+    """One option: a flag (None), a text, or a file by its descriptor.  Raises OSError."""
+    if value is None:
+        result = lib.mountfd_set_flag(context_fd, _c_text(key))
+    elif isinstance(value, int):
+        result = lib.mountfd_set_file(context_fd, _c_text(key), value)
+    else:
+        result = lib.mountfd_set_text(context_fd, _c_text(key), _c_text(value))
+    check(result, f"mount option {key}")
+
+
+def context_create(context_fd: int, attributes: int) -> int:
+    """Make the configured file system; a detached mount of it.  Raises OSError."""
+    opened = ffi.new("int *")
+    check(lib.mountfd_create(context_fd, attributes, opened), "make a file system")
+    return opened[0]
+
+
+def userns_open(uid_map: str, gid_map: str) -> int:
+    """A user namespace with these maps, in the notation of /proc/PID/uid_map.  Raises OSError."""
+    opened = ffi.new("int *")
+    check(lib.userns_open(_c_text(uid_map), _c_text(gid_map), opened), "make a user namespace")
+    return opened[0]
+
+
 def loop_attach(image_fd: int, name: str, *, read_only: bool, direct_io: bool, autoclear: bool) -> tuple[int, int]:
     """Put a free loop device before an image; (N of /dev/loopN, its descriptor).  Raises OSError, nothing is left."""
     text = ffi.new("char[]", _c_text(name))
@@ -134,6 +204,13 @@ def loop_attach(image_fd: int, name: str, *, read_only: bool, direct_io: bool, a
     device = ffi.new("struct loop_device *")
     check(lib.loop_attach(request, device), f"set up a loop device for {name}")
     return device.number, device.fd
+
+
+def loop_identify(fd: int) -> tuple[int, int, int]:
+    """The number of a loop device, device and inode of its image.  Raises OSError, ENXIO when it is not in use."""
+    identity = ffi.new("struct loop_identity *")
+    check(lib.loop_identify(fd, identity), "ask a loop device")
+    return identity.number, identity.device, identity.inode
 
 
 def loop_detach(fd: int) -> None:

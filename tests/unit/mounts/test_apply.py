@@ -12,7 +12,9 @@ from shim.errors import InvalidArgument, Unimplemented, Unknown
 from shim.kernel import mounts as kernel
 from shim.kernel.mounts import Unmounted
 from shim.model.mounts import Mount
+from shim.mounts import handlers
 from shim.mounts.apply import mount_all
+from shim.mounts.handlers import Made
 from shim.mounts.room import room_threads
 
 if TYPE_CHECKING:
@@ -25,15 +27,16 @@ class Recorder:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.mounted: list[str] = []
         self.log: list[str] = []
-        monkeypatch.setattr(kernel, "mount", self.mount)
+        monkeypatch.setattr(handlers, "make", self.make)
         monkeypatch.setattr(kernel, "unmount", self.unmount)
 
-    def mount(self, source: str, kind: str, options: MountOptions, rootfs: str, target: str = "") -> str:
-        if source == "bad":
+    def make(self, mount: Mount, options: MountOptions, rootfs: str, *, hold: bool = False) -> Made:
+        assert not hold
+        if mount.source == "bad":
             raise OSError(19, "mount it: No such device")
-        point = f"{rootfs}{target}"
+        point = f"{rootfs}{mount.target}"
         self.mounted.append(point)
-        return point
+        return Made(point)
 
     def unmount(self, target: str, *, sync: bool = False, detach: bool = False) -> Unmounted:
         self.log.append(target)
@@ -61,9 +64,17 @@ async def test_a_failure_undoes_the_others_last_first(recorder: Recorder) -> Non
 @pytest.mark.parametrize(
     ("mount", "leaf"),
     [
-        (Mount("format/mkdir/overlay", ""), Unimplemented),
+        (Mount("other/overlay", ""), Unimplemented),
+        (Mount("format/other/overlay", ""), Unimplemented),
+        (Mount("format/", ""), Unimplemented),
+        (Mount("mkdir/fuse.x", ""), Unimplemented),
+        (Mount("", ""), Unimplemented),
         (Mount("fuse3.x", ""), Unimplemented),
-        (Mount("bind", "", options=("uidmap=0:1:1",)), Unimplemented),
+        (Mount("bind", "", options=("uidmap=0:1:1",)), InvalidArgument),
+        (Mount("bind", "", options=("uidmap=0:1:1", "gidmap=0:1")), InvalidArgument),
+        (Mount("bind", "", options=("remount", "uidmap=0:1:1", "gidmap=0:1:1")), InvalidArgument),
+        (Mount("overlay", "", options=("lowerdir={{ mount 0 }}",)), InvalidArgument),
+        (Mount("overlay", "", options=("lowerdir=/a", "volatile" * 600)), InvalidArgument),
         (Mount("bind", "", options=("X-containerd.mkdir.path=/a",)), InvalidArgument),
     ],
 )
