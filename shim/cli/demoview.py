@@ -120,10 +120,9 @@ def summary(trials: Sequence[Trial]) -> list[str]:
     head = ("State during Delete", "asked", "timed out", "p50", "p99", "worst", "Delete took")
     rows = [head, *(_row(trial) for trial in trials)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    return [
-        "",
-        *("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows),
-    ]
+    idle = [f"{trial.runtime} idle: p50 {in_words(trial.idle.p50)}, p99 {in_words(trial.idle.p99)}" for trial in trials]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return ["", *idle, *lines]
 
 
 def _row(trial: Trial) -> tuple[str, ...]:

@@ -77,7 +77,8 @@ class Trial:
         """Seconds since Delete was called, until it was answered; 0 before."""
         if self.began_at is None:
             return 0.0
-        return self.phases.get(DELETE_ANSWERED, trio.current_time() - self.began_at)
+        answered = self.phases.get(DELETE_ANSWERED)
+        return trio.current_time() - self.began_at if answered is None else answered
 
 
 @attrs.frozen

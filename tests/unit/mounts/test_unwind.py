@@ -11,10 +11,11 @@ import trio.testing
 
 from shim.errors import FailedPrecondition, Unknown
 from shim.kernel import mountinfo, mounts
+from shim.kernel.meminfo import PageCache
 from shim.kernel.mountinfo import MountEntry
 from shim.kernel.mounts import Unmounted
 from shim.mounts import unwind
-from shim.mounts.unwind import unmount_all, unmount_order, worth_syncing
+from shim.mounts.unwind import describe_slow, unmount_all, unmount_order, worth_syncing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,3 +137,29 @@ async def test_another_refusal_is_told_at_once(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(Unknown, match="failed to unmount /r: operation not permitted"):
         await unmount_all("/r")
     assert kernel.calls == ["/r"]
+
+
+def test_a_slow_unmount_is_told_with_all_that_explains_it() -> None:
+    took = Unmounted("/r", 4_900_250_000, 12_000_000, 0, 0)
+    assert describe_slow(took, "overlay", PageCache(2_300_000_000, 4096), PageCache(8192, 0)) == (
+        "slow unmount of /r (overlay): sync 4.900 s, unmount 0.012 s; dirty 2300000000 -> 8192 bytes, "
+        "writeback 4096 -> 0 bytes"
+    )
+
+
+@pytest.mark.parametrize(
+    ("sync_ns", "unmount_ns", "lines"), [(600_000_000, 400_000_000, 0), (600_000_000, 400_000_001, 1), (0, 1 << 40, 1)]
+)
+async def test_only_a_slow_one_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, sync_ns: int, unmount_ns: int, lines: int
+) -> None:
+    kernel = Kernel(monkeypatch, ["/r", "/r/a"], lambda target, count: 0)
+
+    def take(target: str, *, sync: bool = False, detach: bool = False) -> Unmounted:
+        kernel.unmount(target)
+        return Unmounted(target, sync_ns, unmount_ns, 0, 0) if target == "/r" else Unmounted(target, 0, 0, 0, 0)
+
+    monkeypatch.setattr(mounts, "unmount", take)
+    await unmount_all("/r")
+    assert [record.name for record in caplog.records] == ["shim.mounts"] * lines
+    assert all("slow unmount of /r (ext4)" in record.message for record in caplog.records)
