@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from google.protobuf.any_pb2 import Any as AnyMessage
 
 from shim import errors
+from shim.wire.proto import task_pb2
+from shim.wire.typeurl import PROCESS_URL
+from tests.system.harness.bundles import make_process
 from tests.system.harness.fifos import open_reader
+from tests.system.harness.raw import open_raw, request_body
 from tests.system.harness.task import STOPPED
 
 if TYPE_CHECKING:
@@ -117,3 +123,87 @@ async def test_O4_odd_ids_are_refused_by_the_start_command(driver: Driver, ident
     assert done.status != 0
     assert re.search(r"\bid(entifier)?\b", done.text)
     assert not driver.socket_dir.exists() or not list(driver.socket_dir.iterdir())
+
+
+async def test_O3_long_argument_reaches_an_exec(driver: Driver) -> None:
+    task = await driver.run(["sleep", "1000"])
+    await task.start()
+    argument = "x" * (120 << 10)
+    path = driver.directory / "stdout"
+    async with open_reader(path) as output:
+        exec_ = await task.exec("e", ["sh", "-c", "echo ${#0}", argument], stdout=str(path), stderr=str(path))
+        await exec_.start()
+        assert (await exec_.wait()).exit_status == 0
+        await exec_.delete()
+        assert await output.read_all() == f"{len(argument)}\n".encode()
+
+
+async def test_O3_too_large_environment_of_an_exec_is_the_kernels_error(driver: Driver) -> None:
+    task = await driver.run(["sleep", "1000"])
+    await task.start()
+    large = [f"V{number}={'x' * (100 << 10)}" for number in range(30)]
+    for number in range(3):
+        path = driver.directory / f"stdout{number}"
+        async with open_reader(path) as output:
+            exec_ = await task.exec("e", ["true"], env=large, stdout=str(path), stderr=str(path))
+            await exec_.start()  # runc has handed over when the kernel refuses
+            assert (await exec_.wait()).exit_status not in {0, 137}
+            await exec_.delete()
+            assert b"argument list too long" in await output.read_all()
+        assert await task.run_exec("e", ["sh", "-c", "exit 3"]) == 3
+
+
+async def test_O3_too_large_exec_is_refused_and_the_next_works(driver: Driver) -> None:
+    task = await driver.run(["sleep", "1000"])
+    await task.start()
+    spec = json.dumps(make_process(["true"], env=["V=" + "x" * (5 << 20)])).encode()
+    with pytest.raises(errors.ResourceExhausted):
+        await task.exec_spec("e", spec)  # our client sends no such frame
+    request = task_pb2.ExecProcessRequest(id=task.id, exec_id="e", spec=AnyMessage(type_url=PROCESS_URL, value=spec))
+    async with open_raw(task.shim.answer.address) as raw:
+        await raw.send(1, request_body(task.shim.service, "Exec", request))
+        assert (await raw.receive()).code == errors.ResourceExhausted.code
+        state = task_pb2.StateRequest(id=task.id)
+        await raw.send(3, request_body(task.shim.service, "State", state))
+        assert (await raw.receive()).code == 0
+    assert await task.run_exec("e", ["sh", "-c", "exit 3"]) == 3
+
+
+@pytest.mark.parametrize("identifier", [*GOOD_IDS, "e" * 71])
+async def test_O4_exec_ids_of_the_rule_work(driver: Driver, identifier: str) -> None:
+    task = await driver.run(["sleep", "1000"])
+    await task.start()
+    exec_ = await task.exec(identifier, ["sh", "-c", "exit 3"])
+    await exec_.start()
+    assert (await exec_.wait()).exit_status == 3
+    assert (await exec_.state()).id == identifier
+    assert task.bundle.file(f"{identifier}.pid").exists()
+    await exec_.delete()
+    assert not task.bundle.file(f"{identifier}.pid").exists()
+    await driver.sink.wait_for_topic(task.id, "/tasks/exit")
+
+
+@pytest.mark.better_than_peer("the Go shim leaves ids to the daemon")
+async def test_O4_odd_exec_ids_are_refused(driver: Driver) -> None:
+    task = await driver.run(["sleep", "1000"])
+    await task.start()
+    before = sorted(driver.directory.rglob("*"))
+    for identifier in ODD_IDS:
+        with pytest.raises(errors.InvalidArgument, match="exec id"):
+            await task.exec(identifier, ["true"])
+    for call in (task.known_exec("../escape").state, task.known_exec("a/b").start, task.known_exec("..").delete):
+        with pytest.raises(errors.NotFound):
+            await call()
+    assert sorted(driver.directory.rglob("*")) == before
+
+
+@pytest.mark.better_than_peer("the Go shim lets such an exec write and then remove the pid file of init")
+async def test_O4_exec_id_that_names_a_file_of_init_is_refused(driver: Driver) -> None:
+    task = await driver.run(["sleep", "1000"])
+    await task.start()
+    with pytest.raises(errors.InvalidArgument, match="exec id init"):
+        await task.exec("init", ["true"])
+    assert task.bundle.file("init.pid").read_text() == str(task.pid)
+    for identifier in ("config", "log", "exit", "options"):  # these name no file that an exec writes
+        assert await task.run_exec(identifier, ["true"]) == 0
+    assert task.bundle.read_json("options.json")

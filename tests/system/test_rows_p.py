@@ -14,6 +14,7 @@ from shim.wire.services import TASK_V2, TASK_V3
 from tests.system.harness.places import RUN_CONTAINERD
 from tests.system.harness.processes import is_running, wait_ended
 from tests.system.harness.subject import Generation
+from tests.system.harness.task import RUNNING
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,3 +129,29 @@ async def _delete_cleans(driver: Driver, task: Task) -> None:
     assert answer.HasField("exited_at")
     assert not is_running(task.pid)
     assert not list((RUN_CONTAINERD / "runc").glob("*/*"))
+
+
+async def test_P6_delete_of_one_member_leaves_the_rest(driver: Driver) -> None:
+    shim = await driver.start(driver.bundle(["true"], identifier="leader"))
+    group = {"io.containerd.runc.v2.group": "leader"}
+    tasks = [
+        await shim.create(driver.bundle(["sleep", "1000"], identifier=identifier, annotations=group))
+        for identifier in ("first", "second")
+    ]
+    for task in tasks:
+        await task.start()
+    first, second = tasks
+    done, answer = await driver.delete_command(first.bundle)
+    assert done.status == 0, done.errors
+    assert (answer.exit_status, answer.pid) == (137, first.pid)
+    assert first.bundle.path.is_dir(), "the bundle is the daemon's to remove"
+    assert first.bundle.file("config.json").exists()
+    assert not is_running(first.pid)
+    assert is_running(second.pid)
+    assert (await second.state()).status == RUNNING
+    assert await second.run_exec("e", ["sh", "-c", "exit 3"]) == 3
+    # The shim saw the end of the first as any other.
+    assert (await first.wait()).exit_status == 137
+    await first.delete()
+    await second.kill()
+    assert (await second.wait()).exit_status == 137
