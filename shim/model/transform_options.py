@@ -25,12 +25,12 @@ MKFS_PREFIX: Final = "X-containerd.mkfs."
 DEFAULT_MODE: Final = 0o700
 DEFAULT_FS: Final = "ext4"
 LARGEST_SIZE: Final = (1 << 63) - 1
-SMALLEST_SIZE: Final = {"ext2": 64 << 10, "ext3": 2 << 20, "ext4": 256 << 10, "xfs": 16 << 20}
-"""By kind, in bytes: what no release of its mkfs makes anything of."""
+SMALLEST_SIZE: Final = {"ext2": 256 << 10, "ext3": 2 << 20, "ext4": 256 << 10, "xfs": 300 << 20}
+"""By kind, in bytes: below it mkfs fails, or makes something else (tried with e2fsprogs 1.47 and xfsprogs 6.1)."""
 
 _MODE: Final = re.compile(r"0?[0-7]{3,4}")
 _ID: Final = re.compile(r"[0-9]{1,10}")
-_SIZE: Final = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,6}))? ?([kmgtp]?)i?b?", re.IGNORECASE)
+_SIZE: Final = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,6}))? ?([kmgtp]?)i?b?", re.IGNORECASE | re.ASCII)
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import threading
 from typing import TYPE_CHECKING
 
@@ -14,12 +13,13 @@ from shim.errors import FailedPrecondition, InvalidArgument, ShimError, Unknown
 from shim.kernel import mounts as kernel
 from shim.kernel import native
 from shim.kernel.fds import OwnedFd
-from shim.kernel.mountinfo import MountEntry, at_or_below, read_mountinfo
+from shim.kernel.mountinfo import read_mountinfo
 from shim.kernel.threads import Threads
 from shim.model.mounts import Mount
 from shim.mounts import unwind
 from shim.mounts.apply import mount_all
 from shim.mounts.unwind import unmount_all
+from tests.system.harness.mounting import loop_images, make_ext4, mounted, open_root, points
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,36 +28,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 async def root(directory: Path) -> AsyncIterator[Path]:
-    """An empty root file system; whatever a failed test leaves on it is detached.
-
-    A worker thread kept from before this suite took its own mount namespace would mount in the machine's: refused.
-    """
-    place = await trio.to_thread.run_sync(os.readlink, "/proc/thread-self/ns/mnt")
-    assert place == os.readlink("/proc/self/ns/mnt"), "worker threads are older than the private mounts"
-    made = directory / "rootfs"
-    made.mkdir()
-    yield made
-    for entry in unwind.unmount_order(mounted(made)):
-        kernel.unmount(entry.mount_point, detach=True)
-
-
-def mounted(root: Path) -> list[MountEntry]:
-    return at_or_below(read_mountinfo(), str(root))
-
-
-def points(root: Path) -> list[str]:
-    return [entry.mount_point.removeprefix(str(root)) for entry in mounted(root)]
-
-
-def loop_images() -> set[str]:
-    found = set()
-    for device in os.listdir("/sys/block"):
-        try:
-            with open(f"/sys/block/{device}/loop/backing_file", encoding="utf-8") as stream:
-                found.add(stream.read().strip())
-        except FileNotFoundError:
-            continue
-    return found
+    async with open_root(directory) as made:
+        yield made
 
 
 async def test_an_overlay_and_what_is_inside_it(directory: Path, root: Path) -> None:
@@ -146,19 +118,17 @@ async def test_a_failure_leaves_nothing_mounted(root: Path) -> None:
 
 
 async def test_a_loop_device_goes_with_its_mount(directory: Path, root: Path) -> None:
-    image = directory / "image"
-    subprocess.run(["truncate", "-s", "8M", image], check=True)
-    subprocess.run(["mkfs.ext4", "-q", image], check=True)
+    image = make_ext4(directory / "image")
     await mount_all([Mount("ext4", str(image), options=("loop",))], str(root))
-    assert str(image) in loop_images()
+    assert str(image) in loop_images().values()
     (root / "file").write_text("kept")
     await unmount_all(str(root))
-    assert str(image) not in loop_images()
+    assert str(image) not in loop_images().values()
     await mount_all([Mount("ext4", str(image), options=("loop", "ro"))], str(root))
     assert (root / "file").read_text() == "kept"
     assert "ro" in mounted(root)[0].super_options
     await unmount_all(str(root))
-    assert str(image) not in loop_images()
+    assert str(image) not in loop_images().values()
 
 
 async def test_a_loop_device_is_freed_when_the_mount_fails(directory: Path, root: Path) -> None:
@@ -166,7 +136,7 @@ async def test_a_loop_device_is_freed_when_the_mount_fails(directory: Path, root
     image.write_bytes(bytes(1 << 20))
     with pytest.raises(Unknown, match="failed to mount rootfs component"):
         await mount_all([Mount("tmpfs", "tmpfs"), Mount("ext4", str(image), options=("loop",))], str(root))
-    assert str(image) not in loop_images()
+    assert str(image) not in loop_images().values()
     assert mounted(root) == []
 
 
