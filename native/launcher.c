@@ -1,5 +1,6 @@
 /*
- * The program that containerd starts: finds the build that it belongs to and becomes Python there.
+ * The program that containerd starts: finds the build that it belongs to and has a warm template there run the request
+ * (launcher_template.c), or becomes Python.
  *
  * It is installed as <build>/bin/NAME and reached through links.  /proc/self/exe names the file itself with every link
  * resolved, so a process loads from its own build only, wherever the tree was moved and whatever was installed since:
@@ -10,6 +11,8 @@
  * Arguments, environment, working directory and open files pass through as they came.  Python runs isolated and without
  * its site module: neither the caller's PYTHON* variables nor packages of the machine may change what a shim is.
  */
+#include "launcher.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -18,6 +21,9 @@
 #include <unistd.h>
 
 enum { EXIT_BROKEN_INSTALL = 70 };
+
+/* The one program whose start time somebody waits for. */
+static const char TEMPLATE_PROGRAM[] = "containerd-shim-trio-v2";
 
 static int fail(const char *what, const char *path)
 {
@@ -55,6 +61,12 @@ int main(int argc, char **argv)
     if (python_length >= (int)sizeof(python) || entry_length >= (int)sizeof(entry)) {
         errno = ENAMETOOLONG;
         return fail("locate the build from", build);
+    }
+
+    if (strcmp(name, TEMPLATE_PROGRAM) == 0) {
+        int code = ask_template(build, python, entry, argc, argv);
+        if (code != NO_TEMPLATE)
+            return code;
     }
 
     static char *const flags[] = {"-I", "-S", "-E"};

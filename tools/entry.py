@@ -34,6 +34,10 @@ elif program == "shim-faultrun":
     from shim.verify.faultrun import main as faultrun
 
     faultrun()
+elif sys.argv[1:2] == ["--template"]:
+    from shim.boot.template import run_template
+
+    run_template(sys.argv[2])
 else:
     from shim.boot.main import main as shim
 

@@ -18,7 +18,9 @@ import contextlib
 import fcntl
 import json
 import os
+import select
 import shutil
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
 HOME: Final = "lib/containerd-shim-trio"
 CURRENT: Final = "current"
 MADE: Final = "made.json"
+TEMPLATE_TITLE: Final = b"shim-template "
+"""How the command line of a warm template begins (shim/boot/template.py)."""
+TEMPLATE_SECONDS: Final = 5.0
+"""How long one may take to leave."""
 
 
 class InstallError(Exception):
@@ -101,12 +107,30 @@ def users_of(build: Path) -> list[int]:
     return sorted(int(process.name) for process in processes if _belongs(process, build))
 
 
+def end_templates(build: Path) -> None:
+    """Have the warm templates of `build` leave: they hold nothing of any container, but the build itself."""
+    for pid in users_of(build):
+        try:
+            if not Path(f"/proc/{pid}/cmdline").read_bytes().startswith(TEMPLATE_TITLE):
+                continue
+            pidfd = os.pidfd_open(pid)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        try:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+            select.select([pidfd], [], [], TEMPLATE_SECONDS)
+        finally:
+            os.close(pidfd)
+
+
 def _remove_if_unused(build: Path) -> bool:
     """Take `build` away unless a process uses it; whether it is gone.
 
     Each process of a build holds a shared lock on it, and /proc shows those that have not come that far.  The exclusive
     lock is held until the build is gone, so one that starts meanwhile waits and then finds nothing, not half of it.
     """
+    end_templates(build)
     lock_fd = os.open(build, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:

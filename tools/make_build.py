@@ -44,6 +44,7 @@ SOURCE_FILES: Final = (
 )
 NOT_SOURCE: Final = ("__pycache__", "*.so", "*.o", "*.pyc", "_native.c")
 NO_REVISION: Final = 'REVISION: Final = ""'
+LAUNCHER_SOURCES: Final = ("launcher.c", "launcher_template.c", "template_key.c")
 LAUNCHER_FLAGS: Final = ("-std=gnu11", "-O2", "-s", "-static", "-Wall", "-Wextra", "-Werror")
 # pip's own bookkeeping; one of the files has the path of the wheel in it.
 PIP_RECORDS: Final = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
@@ -169,8 +170,8 @@ def make_build(source: Path, cache: Path, parent: Path) -> Path:
             packages = _install_packages(copied, _dependency_wheels(copied, cache), build / "lib")
             for program in PYTHON_PROGRAMS:
                 shutil.copyfile(copied / "tools/entry.py", build / f"entry/{program}.py")
-                launcher = str(copied / "native/launcher.c")
-                subprocess.run(["gcc", *LAUNCHER_FLAGS, "-o", str(build / f"bin/{program}"), launcher], check=True)
+                launcher = [str(copied / "native" / name) for name in LAUNCHER_SOURCES]
+                subprocess.run(["gcc", *LAUNCHER_FLAGS, "-o", str(build / f"bin/{program}"), *launcher], check=True)
             for program in STATIC_PROGRAMS:
                 build_program(program, build / "bin", sources=copied / "native")
             about = {"build": name, **_describe_python(), "packages": packages}

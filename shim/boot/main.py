@@ -13,6 +13,7 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, NoReturn
 
+from shim.boot.caller import Caller
 from shim.boot.detach import ensure_standard_fds
 from shim.boot.flags import UsageError, parse_flags, usage
 from shim.boot.stdio import write_fd
@@ -30,8 +31,8 @@ def main() -> NoReturn:
     os._exit(run(sys.argv[1:]))  # noqa: TID251 - the end of every short command
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Do what `arguments` ask for; the exit code."""
+def run(arguments: Sequence[str], caller: Caller | None = None) -> int:
+    """Do what `arguments` ask for; the exit code.  Without a `caller` it is our own parent who asked."""
     ensure_standard_fds()
     try:
         flags = parse_flags(arguments)
@@ -39,7 +40,7 @@ def run(arguments: Sequence[str]) -> int:
         _say(2, f"{error}\n{usage()}")
         return 2
     try:
-        return _run(flags)
+        return _run(flags, caller or Caller(os.getppid()))
     except (ShimError, OSError) as error:
         _say(2, f"{PROGRAM}: {error}\n")
     except Exception:
@@ -47,7 +48,7 @@ def run(arguments: Sequence[str]) -> int:
     return 1
 
 
-def _run(flags: Flags) -> int:
+def _run(flags: Flags, caller: Caller) -> int:
     if flags.help:
         _say(1, usage())
     elif flags.version:
@@ -59,7 +60,7 @@ def _run(flags: Flags) -> int:
     elif flags.action == "start":
         from shim.boot.start import run_start
 
-        run_start(flags)
+        run_start(flags, caller)
     elif flags.action == "delete":
         from shim.boot.delete import run_delete
 

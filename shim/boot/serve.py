@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import trio
 
 from shim.boot import detach, logs, sockets
+from shim.boot.version import PROGRAM
 from shim.errors import AlreadyExists, ShimError
-from shim.kernel import subreaper
+from shim.kernel import subreaper, title
 from shim.task.shim import ShimConfig, serve_shim
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def _prepare(config: ShimConfig) -> logs.FifoHandler:
     )
     faulthandler.register(signal.SIGUSR1, file=log.fd, all_threads=True, chain=False)
     subreaper.set_command_name(COMMAND_NAME)
+    title.set_title(f"{PROGRAM} -namespace {config.namespace} -id {config.id} -address {config.address}")
     return log
 
 

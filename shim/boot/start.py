@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from google.protobuf.any_pb2 import Any
 
     from shim.boot.bootstrap import StartInput
+    from shim.boot.caller import Caller
     from shim.boot.flags import Flags
     from shim.boot.sockets import BoundSocket
 
@@ -42,9 +43,10 @@ _GO: Final = b"g"
 """What the server reads from the gate when the answer is out; EOF instead means that it is not wanted."""
 
 
-def run_start(flags: Flags) -> None:
+def run_start(flags: Flags, caller: Caller) -> None:
     """Do all of it in the bundle (the working directory) and return when the answer is written.
 
+    The server's oom score is relative to that of the `caller`, for whom it is all undone when it goes away too early.
     Raises ShimError or OSError, and then nothing is left behind.
     """
     flags.check_identity()
@@ -62,7 +64,7 @@ def run_start(flags: Flags) -> None:
         write_stdout(bootstrap.answer(told.caller, grouping.SCHEME + path))
         return
     try:
-        _launch(bound, bundle, told, flags, cgroup)
+        _launch(bound, bundle, told, flags, cgroup, caller)
     except BaseException:
         bound.remove()
         raise
@@ -97,9 +99,8 @@ def shim_cgroup(options: Any | None) -> str:
     return decode_options(options).shim_cgroup
 
 
-def _launch(bound: BoundSocket, bundle: str, told: StartInput, flags: Flags, cgroup: str) -> None:
+def _launch(bound: BoundSocket, bundle: str, told: StartInput, flags: Flags, cgroup: str, caller: Caller) -> None:
     """Fork the server, set it up from outside, answer, and let it go on; on failure it is killed and reaped."""
-    caller = os.getppid()
     gate_reader, gate_writer = os.pipe2(os.O_CLOEXEC)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _LEAVE_SIGNALS)  # until the server can remove its socket
     server = os.fork()  # noqa: TID251 - the server is a fork of this command
@@ -109,11 +110,12 @@ def _launch(bound: BoundSocket, bundle: str, told: StartInput, flags: Flags, cgr
     traces: list[str] = []
     try:
         os.close(gate_reader)
-        _adjust_oom_score(server, caller)
+        _adjust_oom_score(server, caller.pid)
         if cgroup:
             _enter_cgroup(server, cgroup)
         _leave_traces(bundle, told, bound.address, traces)
-        write_stdout(bootstrap.answer(told.caller, bound.address))
+        with caller.waiting():
+            write_stdout(bootstrap.answer(told.caller, bound.address))
         _let_go(gate_writer)
     except BaseException:
         os.kill(server, signal.SIGKILL)

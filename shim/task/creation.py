@@ -96,7 +96,8 @@ async def roll_back(container: Container) -> None:
             await _step(container, container.runtime.delete(container.id, force=True))
         if container.init.streams is not None:
             await container.init.streams.aclose()
-        await _step(container, unmount_all(str(container.rootfs)))
+        if container.mounts:  # without any no thread is needed
+            await _step(container, unmount_all(str(container.rootfs)))
         (container.bundle / "init.pid").unlink(missing_ok=True)
     container.leave()
 

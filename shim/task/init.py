@@ -51,11 +51,16 @@ async def kill(container: Container, signum: int, *, everyone: bool) -> None:
 
 async def delete(container: Container, deadline: float) -> ExitRecord | None:
     """Delete init and with it the task.  `deadline` (trio's clock) is the caller's, to which the drain bends."""
+
+    async def unmount() -> None:
+        if container.mounts:  # without any no thread is needed
+            await unmount_all(str(container.rootfs))
+
     async with container.init.deletion():
         await deletion.dismantle(
             container.init,
             delete_runtime=lambda: container.runtime.delete(container.id),
-            unmount=lambda: unmount_all(str(container.rootfs)),
+            unmount=unmount,
             deadline=deadline,
         )
     container.events.deleted(container.id, container.init.exit)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.system.harness.bundles import make_rootfs
-from tests.system.harness.census import Census, end_leftovers, settle, take_census
+from tests.system.harness.census import Census, end_leftovers, end_templates, settle, take_census
 from tests.system.harness.daemons import Daemon, open_daemon
 from tests.system.harness.driver import Driver, open_driver
 from tests.system.harness.places import Places, enter_private_mounts, make_places, remove_places
@@ -91,6 +91,7 @@ def places() -> Iterator[Places]:
     enter_private_mounts()
     made = make_places()
     yield made
+    end_templates()
     remove_places(made)
 
 

@@ -137,6 +137,7 @@ def test_process_maps_its_own_build_and_the_machine_only(site: Site, user: subpr
     inside = {name for name in files if name.startswith(f"{site.current}/")}
     assert any("site-packages" in name or str(ROOT) in name for name in files) is False
     assert inside
+    end_templates(site.current)
     assert users_of(site.current) == [user.pid]
 
 

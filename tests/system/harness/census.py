@@ -57,6 +57,19 @@ def _is_template(pid: int) -> bool:
     return "shim-template" in command_line(pid)
 
 
+def templates() -> list[int]:
+    """The warm templates of our own mount namespace, without the forks that are about to become something else."""
+    mine = _namespace_of(os.getpid())
+    found = {pid for pid in all_pids() if _namespace_of(pid) == mine and _is_template(pid)}
+    return sorted(pid for pid in found if parent_of(pid) not in found)
+
+
+def end_templates() -> None:
+    """End them, which no container notices."""
+    for pid in templates():
+        kill_now(pid)
+
+
 def _zombies() -> Iterator[str]:
     mine = _namespace_of(os.getpid())
     for pid in all_pids():

@@ -59,9 +59,9 @@ def enter_private_mounts() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     _checked(libc.unshare(CLONE_NEWNS), "unshare the mount namespace")
     _checked(libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "make every mount private")
-    for directory in (RUN_CONTAINERD, TEMPLATE_RUN_DIR):
+    for directory, mode in ((RUN_CONTAINERD, b"mode=711"), (TEMPLATE_RUN_DIR, b"mode=700")):
         directory.mkdir(mode=0o711, parents=True, exist_ok=True)
-        _checked(libc.mount(b"none", os.fsencode(directory), b"tmpfs", 0, b"mode=711"), f"mount a tmpfs on {directory}")
+        _checked(libc.mount(b"none", os.fsencode(directory), b"tmpfs", 0, mode), f"mount a tmpfs on {directory}")
 
 
 def make_places() -> Places:
