@@ -89,8 +89,16 @@ test-peer: ready peers ## Run the system suite against the Go shims of container
 sanitize: ready ## Run the native module's tests with the address and undefined-behaviour sanitizers
 	$(PYTHON) tools/sanitize.py
 
+# As many rounds as the machine is quiet enough for; a peer that is absent is a column that says so.
+PEERS ?= go-2.4 go-1.6
+ROUNDS ?= 10
+STUCK_ROUNDS ?= 3
+bench: ready peers installed ## Measure ours and PEERS in turn (root): medians, ratios, and what a stuck Delete costs
+	$(PYTHON) -m tools.bench --shim $(INSTALLED)/bin/containerd-shim-trio-v2 --peers "$(PEERS)" \
+	  --rounds $(ROUNDS) --stuck-rounds $(STUCK_ROUNDS) --json build/bench.json
+
 peers: $(READY) ## Install and build the programs of others that the tests use; says what is absent and why
 	@sh tools/prepare.sh run test
 	$(PYTHON) tools/peers.py --build
 
-.PHONY: help run install uninstall native proto clean check test test-root test-peer sanitize peers
+.PHONY: help run install uninstall native proto clean check test test-root test-peer sanitize bench peers
