@@ -65,6 +65,15 @@ def has_template(text: str) -> bool:
     return _ACTION.search(text) is not None
 
 
+def check_options(mount: Mount, kind: MountType) -> None:
+    """Refuse options that are for a transform which the type does not have.  Raises InvalidArgument."""
+    for option in mount.options:
+        if option.startswith(MANAGER_PREFIX):
+            name = option.partition("=")[0]
+            if name.removeprefix(MANAGER_PREFIX).partition(".")[0] not in kind.transforms:
+                raise InvalidArgument(f"mount option {name} is for a transform that {mount.type} does not have")
+
+
 def check_plain(mount: Mount) -> None:
     """Refuse what must not reach the kernel: a transform, its options, or the text of a template.
 

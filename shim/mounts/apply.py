@@ -18,7 +18,7 @@ import trio
 from shim.errors import Unimplemented
 from shim.kernel import mounts as kernel
 from shim.model.mount_template import MountedAt
-from shim.model.mount_types import FORMAT, MountType, split_type
+from shim.model.mount_types import FORMAT, MountType, check_options, split_type
 from shim.mounts import fuse, handlers
 from shim.mounts.failures import kernel_errors
 from shim.mounts.handlers import FUSE, Made
@@ -98,6 +98,7 @@ def _check(mount: Mount, means: Means) -> MountType:
         raise Unimplemented(f"mount type {mount.type}")
     if kind.kind.startswith(FUSE) and means.children is None:
         raise Unimplemented(f"mount type {mount.type}: no helper programs can be run here")
+    check_options(mount, kind)
     if not kind.transforms:
         handlers.check(mount)
     return kind

@@ -9,6 +9,7 @@ anew.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
@@ -114,7 +115,12 @@ async def _lock_draft(entry: Entry) -> OwnedFd | None:
 
 def _open_draft(entry: Entry) -> OwnedFd:
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-    draft = OwnedFd(os.open(_draft_name(entry), flags, 0o600, dir_fd=entry.parent.fileno()))
+    try:
+        draft = OwnedFd(os.open(_draft_name(entry), flags, 0o600, dir_fd=entry.parent.fileno()))
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.EISDIR, errno.ENAMETOOLONG}:
+            raise InvalidArgument(f"mkfs {entry.path}: {_draft_name(entry)}: {error.strerror}") from error
+        raise
     if not stat.S_ISREG(os.fstat(draft.fileno()).st_mode):
         draft.close()
         raise InvalidArgument(f"mkfs {entry.path}: {_draft_name(entry)} exists and is no file")

@@ -21,6 +21,7 @@ from shim.kernel.fds import OwnedFd
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+LONGEST_NAME: Final = 255
 _REFUSED: Final = frozenset({errno.EXDEV, errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENAMETOOLONG})
 
 
@@ -44,6 +45,8 @@ def find_entry(path: str, roots: Sequence[str], what: str) -> Entry:
     parts = [part for part in path.split("/") if part]
     if not path.startswith("/") or not parts or {".", ".."} & set(parts) or "\0" in path:
         raise InvalidArgument(f"{what} {path!r} is not an absolute path without . and ..")
+    if any(len(os.fsencode(part)) > LONGEST_NAME for part in parts):
+        raise InvalidArgument(f"{what} {path!r} has a name of more than {LONGEST_NAME} bytes")
     clean = "/" + "/".join(parts)
     for root in roots:
         for spelled in dict.fromkeys((root.rstrip("/"), os.path.realpath(root).rstrip("/"))):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shim.errors import InvalidArgument, ShimError, Unimplemented
-from shim.model.mount_types import TRANSFORMS, check_plain, has_template, split_type
+from shim.model.mount_types import TRANSFORMS, check_options, check_plain, has_template, split_type
 from shim.model.mounts import Mount
 
 
@@ -82,6 +82,17 @@ def test_template_text_is_known_when_seen(text: str, found: bool) -> None:
 def test_what_is_not_for_the_kernel_is_refused(mount: Mount, leaf: type[ShimError]) -> None:
     with pytest.raises(leaf):
         check_plain(mount)
+
+
+@pytest.mark.parametrize("name", ["mkdir.path", "mkfs.size", "dmverity", "mkdir", "mkdirs.path", ""])
+def test_an_option_belongs_to_a_transform_of_the_type(name: str) -> None:
+    for kind in ("mkdir/overlay", "format/mkfs/ext4", "overlay"):
+        mount = Mount(kind, "", options=("ro", f"X-containerd.{name}=1"))
+        if name.partition(".")[0] in split_type(kind).transforms:
+            check_options(mount, split_type(kind))
+        else:
+            with pytest.raises(InvalidArgument):
+                check_options(mount, split_type(kind))
 
 
 def test_what_is_plain_passes() -> None:
