@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import secrets
+import shutil
 import signal
 import sys
 import tempfile
@@ -40,6 +41,8 @@ STOCK_RUNTIME: Final = "io.containerd.runc.v2"
 DEFAULT_SIZE: Final = "1.5G"
 SMALLEST: Final = 16 << 20
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+APART: Final = "SHIMCTL_DEMO_APART"
+"""Set in the environment of the program that has its own mount namespace."""
 SWITCH_SECONDS: Final = 0.0005
 """How long the thread that draws may keep the interpreter from the one that measures."""
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -65,6 +68,21 @@ def parse_size(text: str) -> int:
     if size < SMALLEST:
         raise InvalidArgument(f"{text} is too small to be slow: {SMALLEST >> 20}M is the least")
     return size
+
+
+def step_apart() -> None:
+    """Become the same program in a mount namespace of its own, by util-linux's unshare; stay where that cannot be.
+
+    Whoever makes a mount namespace meanwhile (a service with private mounts, another container) gets copies of all
+    mounts in ours, and a root that is mounted somewhere else too has nothing to write back when it is unmounted here:
+    the Delete would be quick, and the demonstration would show nothing.
+    """
+    unshare, program = shutil.which("unshare"), os.path.abspath(sys.argv[0])
+    if APART in os.environ or unshare is None or not os.access(program, os.X_OK) or os.geteuid() != 0:
+        return
+    words = [unshare, "--mount", "--propagation", "private", program, *sys.argv[1:]]
+    with contextlib.suppress(OSError):
+        os.execve(unshare, words, {**os.environ, APART: "1"})
 
 
 async def run_demo(manager: Manager, request: DemoRequest) -> dict[str, object]:

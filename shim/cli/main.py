@@ -18,7 +18,7 @@ import attrs
 import click
 import trio
 
-from shim.cli.demo import DEFAULT_SIZE, DemoRequest, parse_size, run_demo
+from shim.cli.demo import DEFAULT_SIZE, DemoRequest, parse_size, run_demo, step_apart
 from shim.cli.occupied import describe_occupant
 from shim.cli.outcome import OWN_FAILURE, line_of
 from shim.cli.run import CommandFailed, Interrupted, Run, RunRequest
@@ -199,6 +199,7 @@ def demo(place: Place, size: str, runtime: str | None, as_json: bool) -> int:
     does the same, and State is asked all the while. Nothing is left at the end, nor after an interruption.
     """
     request = DemoRequest(place.namespace, parse_size(size), runtime, as_json)
+    step_apart()
 
     async def act(manager: Manager) -> int:
         result = await run_demo(manager, request)
