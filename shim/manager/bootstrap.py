@@ -137,7 +137,9 @@ def _from_result(output: bytes) -> Answer | None:
 def _from_json(output: bytes) -> Answer | None:
     try:
         document = json.loads(output)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError) as error:
+        if output.lstrip()[:1] == b"{":  # begun as JSON: a file that was cut, and no address
+            raise InvalidArgument(f"the shim answered broken JSON: {shown(output)}") from error
         return None
     if not isinstance(document, dict):
         return None

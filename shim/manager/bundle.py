@@ -158,13 +158,14 @@ def _remove(bundle: Bundle) -> None:
     trash = os.path.join(os.path.dirname(bundle.path), f".{bundle.id}")
     _remove_tree(trash)
     if os.path.isdir(bundle.path):
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                os.rmdir(bundle.rootfs)
-            except OSError as error:
-                raise FailedPrecondition(
-                    f"{bundle.rootfs} cannot be removed: {error.strerror} (is it mounted or written to?)"
-                ) from error
+        try:
+            os.rmdir(bundle.rootfs)
+        except FileNotFoundError:
+            pass  # a bundle that was never whole
+        except OSError as error:
+            raise FailedPrecondition(
+                f"{bundle.rootfs} cannot be removed: {error.strerror} (is it mounted or written to?)"
+            ) from error
         _refuse_mounts(bundle.path)
         os.rename(bundle.path, trash)
         _remove_tree(trash)

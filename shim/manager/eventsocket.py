@@ -14,6 +14,7 @@ import contextlib
 import logging
 import os
 import socket
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -41,10 +42,15 @@ TURN_SECONDS: Final = 0.02
 """Between two tries for the lock while its holder is about to listen, or has hung up and is about to let go."""
 FORWARD_SECONDS: Final = 5.0
 RELAY: Final = ServiceSpec(
-    "containerd.shim.trio.manager.v1.Events", {"Subscribe": MethodSpec("Subscribe", Empty, Envelope, False, True)}
+    "containerd.shim.trio.manager.v1.Events", {"Subscribe": MethodSpec("Subscribe", Envelope, Envelope, False, True)}
 )
 """Between our managers only: every event that the listener takes, from the moment of the first message on, which is
-empty and says that the subscription stands."""
+empty and says that the subscription stands.  The request is an empty envelope, or has the topic `RESUMED` when it comes
+from one that followed another listener before: it gets what came since this one took over, too."""
+RESUMED: Final = "/resumed"
+REPLAYED_EVENTS: Final = 1024
+REPLAY_SECONDS: Final = 5.0
+"""For so long after a change of listener those who have not found the new one yet miss nothing."""
 
 
 class EventSocket:
@@ -56,6 +62,8 @@ class EventSocket:
         self._listening = False
         self._listener: Client | None = None
         self._changed = trio.Event()
+        self._since = 0.0
+        self._replay: deque[Envelope] = deque(maxlen=REPLAYED_EVENTS)
         self.standing: Final = trio.Event()
         """Set once events reach this manager, by its own socket or through another's."""
 
@@ -82,7 +90,7 @@ class EventSocket:
         """Give an event of ours to everybody, through whoever listens; bounded by the caller's deadline."""
         while True:
             if self._listening:
-                self._hub.dispatch(envelope)
+                self._take(envelope)
                 await trio.lowlevel.checkpoint()
                 return
             client, changed = self._listener, self._changed
@@ -95,13 +103,17 @@ class EventSocket:
     async def _serve(self, task_status: trio.TaskStatus[bool]) -> None:
         async def forward(request: ForwardRequest) -> Empty:
             check_envelope(request.envelope)
-            self._hub.dispatch(request.envelope)
+            self._take(request.envelope)
             await trio.lowlevel.checkpoint()
             return Empty()
 
         async def subscribe(stream: ServerStream) -> None:
-            with self._hub.subscribe(EventFilter()) as events:
-                await stream.send(Envelope())
+            request = await stream.receive()
+            assert isinstance(request, Envelope)
+            with self._hub.subscribe(EventFilter()) as events:  # nothing comes between this and the next line
+                missed = list(self._replay) if request.topic == RESUMED else []
+                for envelope in (Envelope(), *missed):
+                    await stream.send(envelope)
                 async for envelope in events:
                     await stream.send(envelope)
 
@@ -110,6 +122,7 @@ class EventSocket:
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(serve_ttrpc, listener, services)
+                self._since = trio.current_time()
                 self._set(True, None)
                 task_status.started(True)
         finally:
@@ -118,7 +131,8 @@ class EventSocket:
                 os.unlink(self._layout.events_address)
 
     async def _follow(self, client: Client) -> None:
-        async with client.open_stream(RELAY, "Subscribe", Empty()) as stream:
+        request = Envelope(topic=RESUMED if self.standing.is_set() else "")
+        async with client.open_stream(RELAY, "Subscribe", request) as stream:
             await stream.receive()
             self._set(False, client)
             try:
@@ -130,6 +144,14 @@ class EventSocket:
                 return
             finally:
                 self._set(False, None)
+
+    def _take(self, envelope: Envelope) -> None:
+        """For the listener: an event to all who are there, and for a while to those who are still on their way."""
+        if trio.current_time() - self._since <= REPLAY_SECONDS:
+            self._replay.append(envelope)
+        else:
+            self._replay.clear()
+        self._hub.dispatch(envelope)
 
     def _set(self, listening: bool, listener: Client | None) -> None:
         self._listening, self._listener = listening, listener

@@ -124,7 +124,10 @@ class Loader:
                     self.report.entries.append(entry)
                     nursery.start_soon(self._load, entry)
         for namespace in namespaces:
-            await trio.to_thread.run_sync(sweep_namespace, self._parts.layout, namespace)
+            try:
+                await trio.to_thread.run_sync(sweep_namespace, self._parts.layout, namespace)
+            except (OSError, ShimError) as error:
+                LOG.debug("namespace %s cannot be swept: %s", namespace, error)
         self.report.entries.sort(key=lambda entry: (entry.namespace, entry.id))
         return self.report
 

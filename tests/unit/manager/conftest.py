@@ -41,6 +41,9 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
         path = Path(name)
         (path / "fake").mkdir()
         monkeypatch.setenv("FAKE_SHIM_DIR", str(path / "fake"))
-        budgets = Budgets(start=Budget("io.containerd.timeout.shim.start", 1.0))
+        budgets = Budgets(
+            start=Budget("io.containerd.timeout.shim.start", 1.0),
+            shutdown=Budget("io.containerd.timeout.shim.shutdown", 0.5),
+        )
         layout = Layout(str(path / "state"), str(path / "root"))
         yield Place(path / "fake", ManagerConfig(layout, budgets, ShimLookup((str(SHIMS),))))
