@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 
-from tools.install import HOME, Installation, users_of
+from tools.install import HOME, Installation, end_templates, users_of
 from tools.make_build import PROGRAMS, ROOT, SOURCE_DIRECTORIES, SOURCE_FILES
 
 if TYPE_CHECKING:
