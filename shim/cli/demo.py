@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from shim.verify.latency import Figures
 
 STOCK_RUNTIME: Final = "io.containerd.runc.v2"
-DEFAULT_SIZE: Final = "1.5G"
+DEFAULT_SIZE: Final = "512M"
 SMALLEST: Final = 16 << 20
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 APART: Final = "SHIMCTL_DEMO_APART"

@@ -36,9 +36,9 @@ TRACE_SECONDS: Final = 0.1
 STEPS: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 """The heights of the trace: up to so many seconds each, a time-out being the highest."""
 INTRODUCTION: Final = (
-    "A container writes {size} into its root, on an ext4 of its own, and ends. Unmounting that root",
-    "means writing all of it back. Delete is called, and State asked every 10 ms on a second connection;",
-    "containerd waits {budget:g} s for State and then calls a container UNKNOWN.",
+    "A container ends, and {size} of changed pages are in its root, which lies on an ext4 of its own: unmounting",
+    "that root means writing all of them back. Delete is called, and State asked every 10 ms on a second",
+    "connection. containerd waits {budget:g} s for State and then calls a container UNKNOWN.",
 )
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _PLAIN_BARS: Final = "_.-:=+*#"

@@ -188,15 +188,16 @@ def delete(place: Place, force: bool, task_id: str) -> int:
 
 
 @cli.command()
-@click.option("--size", default=DEFAULT_SIZE, show_default=True, help="What is written before the deletion: 512M, 2G.")
+@click.option("--size", default=DEFAULT_SIZE, show_default=True, help="What the unmount has to write back: 512M, 2G.")
 @click.option("--runtime", help="What to compare ours with: a name or a path. [default: the stock shim, when found]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; what happens is told on stderr.")
 @click.pass_obj
 def demo(place: Place, size: str, runtime: str | None, as_json: bool) -> int:
     """Show what State answers while a slow Delete runs.
 
-    A container fills its root and ends; unmounting that root takes seconds. Our shim deletes it first, then another one
-    does the same, and State is asked all the while. Nothing is left at the end, nor after an interruption.
+    A container has ended, and its root is full of pages that the unmount has to write back, which takes seconds. Our
+    shim deletes it first, then another one does the same, and State is asked all the while. Nothing is left at the end,
+    nor after an interruption.
     """
     request = DemoRequest(place.namespace, parse_size(size), runtime, as_json)
     step_apart()
