@@ -37,6 +37,8 @@ CURRENT: Final = "current"
 MADE: Final = "made.json"
 TEMPLATE_TITLE: Final = b"shim-template "
 """How the command line of a warm template begins (shim/boot/template.py)."""
+TEMPLATE_WORD: Final = b"\0--template\0"
+"""What stands in it while the template is not ready yet (native/launcher_template.c)."""
 TEMPLATE_SECONDS: Final = 5.0
 """How long one may take to leave."""
 
@@ -111,7 +113,8 @@ def end_templates(build: Path) -> None:
     """Have the warm templates of `build` leave: they hold nothing of any container, but the build itself."""
     for pid in users_of(build):
         try:
-            if not Path(f"/proc/{pid}/cmdline").read_bytes().startswith(TEMPLATE_TITLE):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if not words.startswith(TEMPLATE_TITLE) and TEMPLATE_WORD not in words:
                 continue
             pidfd = os.pidfd_open(pid)
         except (FileNotFoundError, ProcessLookupError):

@@ -90,7 +90,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 @pytest.fixture
 def user(site: Site) -> Iterator[subprocess.Popen[bytes]]:
     """A process of the current build: the shim, waiting for the rest of its standard input."""
-    with subprocess.Popen([site.prefix / "bin" / SHIM, "-info"], stdin=subprocess.PIPE) as process:
+    cold = {**os.environ, "TRIO_SHIM_TEMPLATE": "off"}  # a request to a template would be two processes
+    with subprocess.Popen([site.prefix / "bin" / SHIM, "-info"], stdin=subprocess.PIPE, env=cold) as process:
         # It has mapped the native module of protobuf or of cffi when it is far enough to read.
         wait_until_reading(process)
         yield process
