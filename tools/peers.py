@@ -1,9 +1,10 @@
 """The programs of others that ours is tested with: where they are, how they are built, what is absent and why.
 
-containerd 1.6 with its client and its Go shim is Debian's package `containerd` and is looked up on the machine.  The
-programs of containerd 2.4 and crictl are built with `go install` and kept outside the tree, so that a clean checkout
-does not build them again.  A peer that cannot be had is a line with a reason, never a silent gap: this program exits
-with 0 for it, and the tests that need the peer say so again as a skip (tests/skips.txt).
+containerd 1.6 with its client and its Go shim is Debian's package `containerd`, dockerd 20.10 with its client Debian's
+`docker.io`; they are looked up on the machine.  The programs of containerd 2.4 and crictl are built with `go install`
+and kept outside the tree, so that a clean checkout does not build them again.  A peer that cannot be had is a line with
+a reason, never a silent gap: this program exits with 0 for it, and the tests that need the peer say so again as a skip
+(tests/skips.txt).
 
     python tools/peers.py           what is here
     python tools/peers.py --build   build what is missing, then say what is here
@@ -51,7 +52,14 @@ GO_PROGRAMS: Final = (
     GoProgram(f"{CONTAINERD}/containerd-shim-runc-v2", "v2.4.2", (1, 26)),
     GoProgram("sigs.k8s.io/cri-tools/cmd/crictl", "v1.37.0", (1, 26)),
 )
-MACHINE_PROGRAMS: Final = ("containerd", "ctr", "containerd-shim-runc-v2")
+MACHINE_PROGRAMS: Final = {
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "containerd-shim-runc-v2": "containerd",
+    "/usr/sbin/dockerd": "docker.io",
+    "/usr/bin/docker": "docker.io",
+}
+"""Program -> its package; docker's by path, since another client may come first on PATH."""
 BUILD_SECONDS: Final = 20 * 60
 
 
@@ -136,10 +144,10 @@ def _machine_version(path: str) -> str:
 def find_peers(*, may_build: bool) -> list[Peer]:
     """Every peer, in the order in which they are listed."""
     found: list[Peer] = []
-    for name in MACHINE_PROGRAMS:
-        path = shutil.which(name)
+    for program_name, package in MACHINE_PROGRAMS.items():
+        path, name = shutil.which(program_name), Path(program_name).name
         if path is None:
-            found.append(Peer(name, "1.6", None, "Debian's package containerd is not installed"))
+            found.append(Peer(name, "-", None, f"Debian's package {package} is not installed"))
         else:
             found.append(Peer(name, _machine_version(path), Path(path)))
     directory = peers_directory()

@@ -35,6 +35,8 @@ check_run() {
 
 check_test() {
     command -v containerd > /dev/null || need containerd
+    # dockerd and the client that goes with it, whatever other `docker` is on PATH.
+    test -x /usr/sbin/dockerd && test -x /usr/bin/docker || need docker.io
 }
 
 for what in "$@"; do

@@ -16,7 +16,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import tempfile
+import secrets
 from contextlib import ExitStack
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 KIND: Final = "overlay"
 LONGEST_DATA: Final = mmap.PAGESIZE - 1
 _LONGEST_FD_PATH: Final = "/proc/self/fd/" + "9" * 5  # what stands for a path, for the estimate
+_STAGES: Final = "/run"
 _UNMOUNT: Final = 2 | 8  # MNT_DETACH, UMOUNT_NOFOLLOW
 
 
@@ -187,7 +188,8 @@ def _by_attached_trees(
 ) -> None:
     """The overlay keeps copies of its layers' mounts: these here go when it is made."""
     with ExitStack() as undo:
-        stage = tempfile.mkdtemp(prefix="shim-layers-")
+        stage = os.path.join(_STAGES, f"shim-layers-{secrets.token_hex(8)}")
+        os.mkdir(stage, 0o700)
         undo.callback(os.rmdir, stage)
         # A mount of its own, private: what is attached inside is seen by no other mount namespace.
         native.mount("shim-layers", stage, "tmpfs", 0, "mode=700")

@@ -9,7 +9,6 @@ mounted anywhere below.  It can be repeated after any failure.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 from typing import TYPE_CHECKING
@@ -17,9 +16,9 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from shim.errors import AlreadyExists, FailedPrecondition, NotFound, ResourceExhausted, ShimError
+from shim.errors import AlreadyExists, FailedPrecondition, NotFound, ShimError
 from shim.kernel.mountinfo import at_or_below, read_mountinfo
-from shim.manager.layout import make_directory
+from shim.manager.layout import disk_error, make_directory
 from shim.manager.locks import try_task_lock
 from shim.mounts.unwind import unmount_all
 
@@ -73,13 +72,6 @@ async def create_bundle(
     except OSError as error:
         raise disk_error(error, f"the bundle of {task_id} cannot be made") from error
     return bundle
-
-
-def disk_error(error: OSError, what: str) -> ShimError:
-    """The error for a file system that refuses: full (ResourceExhausted), read-only or otherwise not to be written."""
-    where = f": {error.filename}" if error.filename else ""
-    full = error.errno in {errno.ENOSPC, errno.EDQUOT}
-    return (ResourceExhausted if full else FailedPrecondition)(f"{what}: {error.strerror}{where}")
 
 
 def sweep_namespace(layout: Layout, namespace: str) -> None:

@@ -118,7 +118,12 @@ class EventSocket:
                     await stream.send(envelope)
 
         services = [Service(EVENTS, {"Forward": forward}), Service(RELAY, {"Subscribe": subscribe})]
-        listener = await _listen(self._layout)
+        try:
+            listener = await _listen(self._layout)
+        except OSError as error:  # a full or read-only disk: tasks can still be looked at, without events
+            LOG.warning("no events come: %s cannot be made: %s", self._layout.events_address, error.strerror)
+            task_status.started(False)
+            await trio.sleep_forever()
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(serve_ttrpc, listener, services)

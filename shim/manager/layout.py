@@ -17,13 +17,14 @@ something but was never a manager's: `--state /run` must not close /run to the r
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from typing import Final
 
 import attrs
 
-from shim.errors import FailedPrecondition, InvalidArgument
+from shim.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, ShimError
 from shim.model.names import check_identifier
 from shim.model.settings import DEFAULT_ROOT, DEFAULT_STATE
 
@@ -161,3 +162,10 @@ def _refuse_foreign(path: str) -> None:
             f"{path} holds things of others and would be closed to them: "
             f"name a directory of its own, such as {path}/shimctl"
         )
+
+
+def disk_error(error: OSError, what: str) -> ShimError:
+    """The error for a file system that refuses: full (ResourceExhausted), read-only or otherwise not to be written."""
+    where = f": {error.filename}" if error.filename else ""
+    full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+    return (ResourceExhausted if full else FailedPrecondition)(f"{what}: {error.strerror}{where}")

@@ -18,6 +18,7 @@ import trio
 
 from shim.kernel.fds import OwnedFd
 from shim.kernel.locks import try_lock
+from shim.manager.layout import disk_error
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -52,7 +53,10 @@ def try_task_lock(layout: Layout, namespace: str, task_id: str) -> TaskLock | No
     path = layout.lock_file(namespace, task_id)
     bundle = layout.bundle(namespace, task_id)
     while True:
-        held = OwnedFd(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        try:
+            held = OwnedFd(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        except OSError as error:
+            raise disk_error(error, f"task {task_id} cannot be changed") from error
         try:
             if not try_lock(held):
                 held.close()

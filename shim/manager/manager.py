@@ -27,6 +27,7 @@ from shim.manager.events import BACKLOG, EventFilter, EventHub
 from shim.manager.eventsocket import EventSocket
 from shim.manager.jobs import run_detached
 from shim.manager.launch import Launcher, usual_address
+from shim.manager.layout import disk_error
 from shim.manager.listing import Listed, list_tasks
 from shim.manager.loading import Loader, LoadReport, kill_shim
 from shim.manager.locks import open_task_lock
@@ -196,9 +197,12 @@ async def open_manager(config: ManagerConfig) -> AsyncIterator[Manager]:
     """A manager for the block.
 
     Leaving it stops watching and hangs up; containers and their shims go on; clean-ups under way are finished.
-    FailedPrecondition when a directory is somebody else's or cannot be written.
+    FailedPrecondition when a directory is somebody else's or cannot be written, ResourceExhausted on a full disk.
     """
-    await trio.to_thread.run_sync(config.layout.prepare)
+    try:
+        await trio.to_thread.run_sync(config.layout.prepare)
+    except OSError as error:
+        raise disk_error(error, "the directories of the manager cannot be prepared") from error
     failure: Exception | None = None
     async with trio.open_nursery() as outer:
         started: tuple[Parts, trio.CancelScope] = await outer.start(_run_background, config)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import trio
 
 from shim.errors import FailedPrecondition, InvalidArgument, NotFound
 from shim.kernel import files
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 
     from shim.model.exits import ExitRecord
     from shim.task.container import Container
+
+END_SECONDS: Final = 2.0
+"""How long a process whose start failed may take to end once it has been killed."""
 
 
 class ExecProcess(Process):
@@ -104,30 +109,35 @@ async def _run(container: Container, process: ExecProcess) -> None:
     document = container.bundle / f".{process.id}.process.json"
     pid_file = _pid_file(container, process)
     files.write_atomic(document, _with_size(process), mode=0o600)
+    pid_file.unlink(missing_ok=True)  # of an earlier start that failed
     mark = container.children.mark()
     try:
-        await container.runtime.run_exec(
-            container.id,
-            process=str(document),
-            pid_file=str(pid_file),
-            console_socket=streams.console_socket,
-            stdio=streams.child_fds,
-            on_spawn=streams.release_child_ends,
-        )
-    finally:
-        document.unlink(missing_ok=True)
-    try:
+        try:
+            await container.runtime.run_exec(
+                container.id,
+                process=str(document),
+                pid_file=str(pid_file),
+                console_socket=streams.console_socket,
+                stdio=streams.child_fds,
+                on_spawn=streams.release_child_ends,
+            )
+        finally:
+            document.unlink(missing_ok=True)
         await streams.connected()
     except BaseException:
-        _kill_unknown(container, pid_file, mark)
+        await _end_unknown(container, pid_file, mark)
         raise
     container.adopt(process, pid_file, mark)
 
 
-def _kill_unknown(container: Container, pid_file: Path, mark: int) -> None:
-    """End a process that runs without the terminal it was to have."""
+async def _end_unknown(container: Container, pid_file: Path, mark: int) -> None:
+    """End a process that runs although its start failed: without its terminal, or behind a runtime that gave up."""
     with contextlib.suppress(OSError, ValueError, NotFound):
-        container.children.adopt(int(files.read_text(pid_file)), mark).send_signal(signal.SIGKILL)
+        child = container.children.adopt(int(files.read_text(pid_file)), mark)
+        child.send_signal(signal.SIGKILL)
+        with trio.move_on_after(END_SECONDS, shield=True):
+            await child.wait()
+    pid_file.unlink(missing_ok=True)
 
 
 def _check_init(container: Container) -> None:

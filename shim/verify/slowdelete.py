@@ -161,7 +161,7 @@ async def _fill(task: Task, trial: Trial, size: int) -> None:
 
     Writing those back costs the kernel so much for each that a fast disk does not save it.
     """
-    trial.stage = "the container runs, and its root is filled"
+    trial.stage = "filling its root"
     await task.start()
     end = await task.wait()
     if end.status:

@@ -18,6 +18,7 @@ from shim.kernel.loops import KeptLoop, free_loop, keep_loop, open_loop
 from shim.kernel.threads import Threads
 from shim.model.mounts import Mount
 from shim.mounts.apply import mount_all
+from shim.mounts.loop_points import make_loop_point, take_loop_point
 from shim.mounts.unwind import unmount_all
 from tests.system.harness.mounting import loop_images, make_erofs, make_ext4, mounted, open_root
 
@@ -185,6 +186,23 @@ def test_a_kept_device_stays_and_only_its_own_is_freed(directory: Path) -> None:
         assert loop_images()[f"loop{number}"] == str(other)
     assert in_use(directory) == []
     assert not free_loop(KeptLoop(4000, 0, 0))
+
+
+def test_a_loop_device_with_a_place(directory: Path) -> None:
+    image, point = make_ext4(directory / "image", "1M"), directory / "point"
+    kept = make_loop_point(Mount("loop", str(image), options=("ro",)), str(point))
+    assert os.readlink(point) == kept.path
+    assert loop_images()[f"loop{kept.number}"] == str(image)
+    with pytest.raises(FileExistsError):
+        make_loop_point(Mount("loop", str(image)), str(point))
+    assert len(in_use(directory)) == 1
+    assert take_loop_point(kept, str(point))
+    assert not take_loop_point(kept, str(point))
+    assert not os.path.lexists(point)
+    for bad in (Mount("loop", str(image), options=("X-containerd.a=1",)), Mount("ext4", str(image))):
+        with pytest.raises(InvalidArgument):
+            make_loop_point(bad, str(point))
+    assert in_use(directory) == []
 
 
 async def test_a_loop_device_as_a_mount_of_its_own(directory: Path, root: Path) -> None:

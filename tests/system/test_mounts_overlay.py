@@ -191,7 +191,8 @@ async def test_mapped_layers(directory: Path, root: Path, monkeypatch: pytest.Mo
     assert owned(directory / "up" / "second") == (1003, 2004)
     assert owned(directory / "b" / "second") == (3, 4)
     assert len(mounted(root)) == 1
-    assert not [entry for entry in mounted(Path("/tmp")) if "shim-layers" in entry.mount_point]
+    assert not [entry for entry in mounted(Path("/run")) if "shim-layers" in entry.mount_point]
+    assert list(Path("/run").glob("shim-layers-*")) == []
     await unmount_all(str(root))
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
 
-from tests.system.harness.processes import Completed, is_running, kill_now, parent_of, run_program, wait_ended
+from tests.system.harness.background import Background
+from tests.system.harness.processes import Completed, is_running, parent_of, run_program
 from tests.system.harness.subject import Generation, Subject, containerd_of, ctr_of
 
 if TYPE_CHECKING:
@@ -87,8 +87,26 @@ class Daemon:
     directory: Path
     namespace: str
     rootfs: Path
-    pid: int = 0
-    log: bytearray = attrs.field(factory=bytearray)
+    _nursery: trio.Nursery
+    program: Background = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.program = Background(
+            [str(containerd_of(self.generation)), "--config", str(self.directory / "config.toml")],
+            cwd=self.directory,
+            env=self.environment(),
+            ready=BOOTED,
+        )
+
+    @property
+    def pid(self) -> int:
+        """The daemon's process."""
+        return self.program.pid
+
+    @property
+    def log(self) -> bytearray:
+        """What it has logged so far."""
+        return self.program.log
 
     @property
     def address(self) -> Path:
@@ -161,45 +179,16 @@ class Daemon:
         for identifier in containers.text.split():
             await self.ctr("containers", "delete", identifier)
 
-    async def serve(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run the daemon; started once it says it has booted and its socket takes a connection."""
-        process = await trio.lowlevel.open_process(
-            [str(containerd_of(self.generation)), "--config", str(self.directory / "config.toml")],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            cwd=self.directory,
-            env=self.environment(),
-            process_group=0,
-        )
-        self.pid = process.pid
-        assert process.stderr is not None
-        try:
-            started = False
-            async for chunk in process.stderr:
-                self.log += chunk
-                if not started and BOOTED in self.log:
-                    stream = await trio.open_unix_socket(str(self.address))
-                    await stream.aclose()
-                    started = True
-                    task_status.started()
-            if not started:
-                raise RuntimeError(f"containerd did not start: {self.log.decode(errors='replace')[-2000:]}")
-        finally:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + 10):
-                if is_running(self.pid):
-                    os.kill(self.pid, signal.SIGTERM)
-                await process.wait()
-            if process.returncode is None:
-                kill_now(self.pid)
-                with trio.CancelScope(shield=True, deadline=trio.current_time() + 10):
-                    await process.wait()
-            await process.stderr.aclose()
+    async def start(self) -> None:
+        """Start the daemon, again if it was stopped; returns when it says it has booted and takes a connection."""
+        with trio.fail_after(20):
+            await self._nursery.start(self.program.serve)
+            stream = await trio.open_unix_socket(str(self.address))
+            await stream.aclose()
 
     async def stop(self, number: int = signal.SIGTERM) -> None:
         """End the daemon alone; its shims go on."""
-        os.kill(self.pid, number)
-        await wait_ended(self.pid, timeout=10)
+        await self.program.stop(number)
 
 
 def write_config(generation: Generation, directory: Path, *, cri: bool) -> None:
@@ -226,10 +215,9 @@ async def open_daemon(
     (directory / "bin").mkdir()
     (directory / "bin" / "containerd-shim-runc-v2").symlink_to(subject.path)  # ctr has options for this name only
     write_config(generation, directory, cri=cri)
-    daemon = Daemon(generation, subject, directory, f"ns{directory.name}", rootfs)
     async with trio.open_nursery() as nursery:
-        with trio.fail_after(20):
-            await nursery.start(daemon.serve)
+        daemon = Daemon(generation, subject, directory, f"ns{directory.name}", rootfs, nursery)
+        await daemon.start()
         try:
             yield daemon
         finally:

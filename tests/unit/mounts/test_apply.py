@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
 
-from shim.errors import InvalidArgument, Unimplemented, Unknown
+from shim.errors import InvalidArgument, ShimError, Unimplemented, Unknown
 from shim.kernel import mounts as kernel
 from shim.kernel.mounts import Unmounted
+from shim.model.mount_types import check_plain, has_template, split_type
 from shim.model.mounts import Mount
 from shim.mounts import handlers
 from shim.mounts.apply import mount_all
@@ -90,3 +93,42 @@ async def test_one_set_of_threads_for_a_run(recorder: Recorder) -> None:
         scope.cancel()
         await mount_all([Mount("tmpfs", "a")], "/r")
     assert recorder.mounted == []
+
+
+some_texts = st.sampled_from(
+    ["/s", "{{ mount 0 }}", "{{ overlay 0 1 }}/x", "{{ source 7 }}", "{{", "{{ no }}", "/a/{{b}}"]
+)
+some_options = st.lists(
+    st.one_of(
+        some_texts.map(lambda text: f"lowerdir={text}"),
+        st.sampled_from(["ro", "X-containerd.mkdir.path=/a", "X-containerd.mkfs.size=1m", "X-containerd.dmverity=/a"]),
+    ),
+    max_size=3,
+)
+some_types = st.lists(
+    st.sampled_from(["format", "mkdir", "mkfs", "other", "overlay", "tmpfs", ""]), min_size=1, max_size=4
+)
+
+
+@given(st.lists(st.builds(Mount, some_types.map("/".join), some_texts, st.just(""), some_options), max_size=4))
+async def test_only_plain_mounts_are_made(mounts: list[Mount]) -> None:
+    """No transform, no template and no option of the manager reaches a handler, and a refusal leaves nothing."""
+    made: list[Mount] = []
+    with pytest.MonkeyPatch.context() as patched:
+        recorder = Recorder(patched)
+
+        def make(mount: Mount, options: MountOptions, rootfs: str, *, hold: bool = False) -> Made:
+            made.append(mount)
+            recorder.mounted.append("/r")
+            return Made("/r")
+
+        patched.setattr(handlers, "make", make)
+        try:
+            await mount_all(mounts, "/r")
+        except ShimError:
+            assert recorder.mounted == []
+        else:
+            assert [split_type(mount.type).kind for mount in mounts] == [mount.type for mount in made]
+    for mount in made:
+        check_plain(mount)
+        assert not any(has_template(text) for text in (mount.source, *mount.options))
