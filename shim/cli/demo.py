@@ -117,23 +117,33 @@ async def run_demo(manager: Manager, request: DemoRequest) -> dict[str, object]:
 async def _run(manager: Manager, request: DemoRequest) -> dict[str, object]:
     place = manager.config.layout.temporary
     check_room(place, disk_bytes(request.size))
-    busybox = find_busybox(os.environ.get("PATH", os.defpath))
+    result: dict[str, object] = {}
+    failure: Exception | None = None
     async with open_children() as children:
-        trials = await _trials(manager, children, request)
-        lower = await ensure_rootfs(children, cache_directory(os.environ), busybox)
-        directory = tempfile.mkdtemp(prefix="demo-", dir=place)
         try:
-            inputs = TrialInputs(manager, children, request.namespace, lower, directory, request.size)
-            async with open_view(trials, request.size, sys.stderr if request.as_json else sys.stdout) as view:
-                if len(trials) == 1 and request.runtime is None:
-                    view.say(
-                        f"{STOCK_RUNTIME} is not on this machine: nothing to compare with (--runtime names another)"
-                    )
-                for trial in trials:
-                    await run_trial(inputs, trial, f"demo-{secrets.token_hex(4)}")
-        finally:
-            with contextlib.suppress(OSError):  # what keeps it from going was told already
-                os.rmdir(directory)
+            directory = tempfile.mkdtemp(prefix="demo-", dir=place)
+            try:
+                result = await _show(manager, children, request, directory)
+            finally:
+                with contextlib.suppress(OSError):  # what keeps it from going was told already
+                    os.rmdir(directory)
+        except Exception as error:  # carried around the nursery of the children, which would wrap it in a group
+            failure = error
+    if failure is not None:
+        raise failure
+    return result
+
+
+async def _show(manager: Manager, children: Children, request: DemoRequest, directory: str) -> dict[str, object]:
+    busybox = find_busybox(os.environ.get("PATH", os.defpath))
+    trials = await _trials(manager, children, request)
+    lower = await ensure_rootfs(children, cache_directory(os.environ), busybox)
+    inputs = TrialInputs(manager, children, request.namespace, lower, directory, request.size)
+    async with open_view(trials, request.size, sys.stderr if request.as_json else sys.stdout) as view:
+        if len(trials) == 1:
+            view.say(f"{STOCK_RUNTIME} is not on this machine: nothing to compare with (--runtime names another)")
+        for trial in trials:
+            await run_trial(inputs, trial, f"demo-{secrets.token_hex(4)}")
     return {"size": request.size, "runs": [_as_json(trial) for trial in trials]}
 
 
