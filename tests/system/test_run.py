@@ -367,7 +367,7 @@ def shim_of(shimctl: Shimctl, task_id: str) -> int:
         if not entry.name.isdigit():
             continue
         try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
+            words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").split()  # argv, or a title
         except OSError:
             continue
         theirs = f"{shimctl.state}/manager.sock".encode() in words
