@@ -109,7 +109,7 @@ async def _run(container: Container, process: ExecProcess) -> None:
     document = container.bundle / f".{process.id}.process.json"
     pid_file = _pid_file(container, process)
     files.write_atomic(document, _with_size(process), mode=0o600)
-    pid_file.unlink(missing_ok=True)  # of an earlier start that failed
+    _remove(pid_file)  # of an earlier start that failed
     mark = container.children.mark()
     try:
         try:
@@ -137,7 +137,11 @@ async def _end_unknown(container: Container, pid_file: Path, mark: int) -> None:
         child.send_signal(signal.SIGKILL)
         with trio.move_on_after(END_SECONDS, shield=True):
             await child.wait()
-    pid_file.unlink(missing_ok=True)
+    _remove(pid_file)
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
 
 
 def _check_init(container: Container) -> None:
