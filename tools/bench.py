@@ -24,6 +24,7 @@ import trio
 from google.protobuf.empty_pb2 import Empty
 
 from shim.kernel.children import open_children
+from shim.kernel.listeners import kill_listeners
 from shim.kernel.mountinfo import at_or_below, read_mountinfo
 from shim.manager.launch import Launcher
 from shim.manager.layout import Layout
@@ -31,7 +32,7 @@ from shim.model.budgets import Budgets
 from shim.rpc.server import Service, serve_ttrpc
 from shim.verify.latency import figures_of
 from shim.wire.services import EVENTS
-from tools.bench_life import Bench, Stopwatch, time_floor, time_life
+from tools.bench_life import Bench, Stopwatch, time_cold_start, time_floor, time_life
 from tools.bench_stuck import StuckFigures, time_stuck
 from tools.bench_table import figures, verdicts
 from tools.peers import find_peers
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parents[1]
 OUR_PROGRAMS: Final = (ROOT / "build/installed/bin/containerd-shim-trio-v2", ROOT / ".venv/bin/containerd-shim-trio-v2")
 NAMESPACE: Final = "bench"
+TEMPLATES: Final = "templates"
 APART: Final = "SHIM_BENCH_APART"
 
 
@@ -89,11 +91,15 @@ async def run_bench(subjects: Sequence[Subject], options: argparse.Namespace, di
     async with open_children() as children, trio.open_nursery() as nursery:
         await nursery.start(_run_sink, layout.events_address)
         rootfs = make_rootfs(f"{directory}/rootfs")
-        bench = Bench(Launcher(children, layout, Budgets(), sys.argv[0]), nursery, NAMESPACE, rootfs)
+        # A place of this run's own for the template, which the first round, not counted, leaves behind warm.
+        env = {"TRIO_SHIM_RUN_DIR": f"{directory}/{TEMPLATES}"}
+        bench = Bench(Launcher(children, layout, Budgets(), sys.argv[0], env=env), nursery, NAMESPACE, rootfs)
         for number in range(options.rounds + 1):
             for subject in in_turn(present, number):
                 watch = subject.watch if number else Stopwatch()
                 await time_life(bench, subject.path, f"r{number}-{subject.name.replace('.', '')}", watch)
+            ours = subjects[0]
+            await time_cold_start(bench, ours.path, f"r{number}-cold", ours.watch if number else Stopwatch())
             await time_floor(bench, f"r{number}-floor", floor if number else Stopwatch())
             tell(f"round {number} of {options.rounds}")
         for number in range(options.stuck_rounds):
@@ -129,6 +135,13 @@ def make_rootfs(directory: str) -> str:
     for name in ("sleep", "true", "sh"):
         os.symlink("busybox", f"{directory}/bin/{name}")
     return directory
+
+
+def end_templates(directory: str) -> None:
+    """End the warm interpreters that were left in this run's own directory."""
+    if os.path.isdir(directory):
+        for name in os.listdir(directory):
+            kill_listeners(f"{directory}/{name}", lambda pid: True)
 
 
 def tell(line: str) -> None:
@@ -186,6 +199,7 @@ def main() -> int:
     try:
         floor = trio.run(run_bench, subjects, options, directory)
     finally:
+        end_templates(f"{directory}/{TEMPLATES}")
         if not at_or_below(read_mountinfo(), directory):
             shutil.rmtree(directory)
     Path(options.json).parent.mkdir(parents=True, exist_ok=True)

@@ -57,6 +57,8 @@ STATES: Final = 200
 """State round trips of one life, after a tenth as many that are not counted."""
 
 START_COMMAND: Final = "start command"
+START_COLD: Final = "start command, cold"
+"""Without a template: what the first start on a machine takes, or one that differs from all before."""
 CREATE: Final = "Create"
 START: Final = "Start"
 EXEC_START: Final = "exec Start"
@@ -173,6 +175,15 @@ async def time_life(bench: Bench, binary: str, task_id: str, watch: Stopwatch) -
             await task.delete()
         with watch.timed(SHUTDOWN):
             await shut_down(task)
+
+
+async def time_cold_start(bench: Bench, binary: str, task_id: str, watch: Stopwatch) -> None:
+    """Our program's start command with the template turned off."""
+    launcher = attrs.evolve(bench.launcher, env={"TRIO_SHIM_TEMPLATE": "off"})
+    once = Stopwatch()
+    async with open_shim(attrs.evolve(bench, launcher=launcher), binary, task_id, ["true"], once) as task:
+        await shut_down(task)
+    watch.samples[START_COLD] += once.samples[START_COMMAND]
 
 
 async def shut_down(task: BenchTask) -> None:

@@ -13,6 +13,7 @@ from tools.bench_life import (
     KILL_WAIT,
     SHUTDOWN,
     START,
+    START_COLD,
     START_COMMAND,
     STATE,
     Stopwatch,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from tools.bench import Subject
     from tools.bench_stuck import Block
 
-STEPS: Final = (START_COMMAND, CREATE, START, EXEC_START, KILL_WAIT, DELETE, SHUTDOWN)
+STEPS: Final = (START_COMMAND, START_COLD, CREATE, START, EXEC_START, KILL_WAIT, DELETE, SHUTDOWN)
 STATE_RATIO: Final = 2.0
 STATE_WORST: Final = 0.05
 NEIGHBOUR_RATIO: Final = 1.2

@@ -59,9 +59,11 @@ def enter_private_mounts() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     _checked(libc.unshare(CLONE_NEWNS), "unshare the mount namespace")
     _checked(libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "make every mount private")
-    for directory, mode in ((RUN_CONTAINERD, b"mode=711"), (TEMPLATE_RUN_DIR, b"mode=700")):
-        directory.mkdir(mode=0o711, parents=True, exist_ok=True)
-        _checked(libc.mount(b"none", os.fsencode(directory), b"tmpfs", 0, mode), f"mount a tmpfs on {directory}")
+    for directory, mode in ((RUN_CONTAINERD, 0o711), (TEMPLATE_RUN_DIR, 0o700)):
+        # The mount point stays behind on the machine, whose own shims use it: with a wider mode they could not.
+        directory.mkdir(mode=mode, parents=True, exist_ok=True)
+        options = f"mode={mode:o}".encode()
+        _checked(libc.mount(b"none", os.fsencode(directory), b"tmpfs", 0, options), f"mount a tmpfs on {directory}")
 
 
 def make_places() -> Places:
