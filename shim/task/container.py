@@ -146,7 +146,8 @@ class Container:
         try:
             pid = int(files.read_text(pid_file))
         except (OSError, ValueError) as error:
-            raise ShimError(f"failed to retrieve OCI runtime container pid: {error}") from error
+            what = "container" if process is self.init else "exec"
+            raise ShimError(f"failed to retrieve OCI runtime {what} pid: {error}") from error
         process.child = self.children.adopt(pid, mark)
         process.pid = pid
         if process is self.init:
