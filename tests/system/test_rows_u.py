@@ -13,7 +13,7 @@ from shim import errors
 from shim.verify import faults
 from tests.system.harness.fifos import make_fifo, open_reader
 from tests.system.harness.loops import image_mount, make_root_image
-from tests.system.harness.processes import children_of, open_files
+from tests.system.harness.processes import children_of, command_line, open_files
 from tests.system.harness.runtimes import make_runtime
 
 if TYPE_CHECKING:
@@ -172,6 +172,9 @@ async def test_U6_exec_has_its_own_streams_and_nothing_of_its_neighbours(driver:
         async with trio.open_nursery() as nursery:
             for exec_ in execs:
                 nursery.start_soon(exec_.start)
+    with trio.fail_after(10):  # the runtime has let go of a process a moment before that becomes its program
+        while not all(command_line(exec_.pid).startswith("sleep") for exec_ in execs):
+            await trio.lowlevel.checkpoint()
     files = [open_files(exec_.pid) for exec_ in execs]
     assert all(opened.keys() == {0, 1, 2} for opened in files)
     assert len({pipe for opened in files for pipe in opened.values()}) == 15, "somebody shares a stream"
