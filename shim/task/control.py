@@ -8,6 +8,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import trio
+
 from shim.errors import InvalidArgument, ShimError
 from shim.kernel import files
 from shim.model.lifecycle import Verb
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from google.protobuf.any_pb2 import Any
 
     from shim.task.container import Container
+    from shim.task.streams import Streams
 
 _log = logging.getLogger("shim.task.control")
 
@@ -91,8 +94,16 @@ async def checkpoint(container: Container, path: str, value: Any | None) -> None
 
 
 async def restore(container: Container) -> None:
-    """Start a task that was created from a checkpoint."""
-    streams = await creation.open_streams_of(container, container.init)
+    """Start a task that was created from a checkpoint; one that fails leaves nothing and may be tried again."""
+    try:
+        await _restore(container, await creation.open_streams_of(container, container.init))
+    except BaseException:
+        with trio.move_on_after(creation.ROLL_BACK_SECONDS, shield=True):
+            await creation.take_back(container)
+        raise
+
+
+async def _restore(container: Container, streams: Streams) -> None:
     work = container.options.criu_work_path or str(container.bundle / "work")
     mark = container.children.mark()
     container.runtime_began = True

@@ -92,14 +92,20 @@ def create_options(container: Container) -> CreateOptions:
 async def roll_back(container: Container) -> None:
     """Undo a Create that failed or lost its caller: runtime state, streams, mounts; never raises."""
     with trio.move_on_after(ROLL_BACK_SECONDS, shield=True):
-        if container.runtime_began:
-            await _step(container, container.runtime.delete(container.id, force=True))
-        if container.init.streams is not None:
-            await container.init.streams.aclose()
+        await take_back(container)
         if container.mounts:  # without any no thread is needed
             await _step(container, unmount_all(str(container.rootfs)))
-        (container.bundle / "init.pid").unlink(missing_ok=True)
     container.leave()
+
+
+async def take_back(container: Container) -> None:
+    """Undo what the runtime made of init, or began to: its state, the streams, the pid file; for a shielded caller."""
+    if container.runtime_began:
+        await _step(container, container.runtime.delete(container.id, force=True))
+    if container.init.streams is not None:
+        await container.init.streams.aclose()
+        container.init.streams = None
+    (container.bundle / "init.pid").unlink(missing_ok=True)
 
 
 async def _step(container: Container, step: Awaitable[object]) -> None:
