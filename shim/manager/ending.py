@@ -151,11 +151,12 @@ class Ending:
         """Remove what is left of it, as far as that goes."""
         await self._parts.try_step(f"remove {self._bundle.id}", self._remove)
 
-    async def report_stopped(self) -> TaskExit:
+    async def report_stopped(self, found: TaskExit) -> TaskExit:
         """Delete a task that was found stopped, under the lock that the caller holds; its exit.
 
-        The shim tells what it has not told yet before it leaves; what did not come by then is told here.
+        The exit is told first, since nobody knows whether the shim still can: one that does as well is not heard twice.
         """
+        await self._parts.tell_exit(self._bundle, found)
         try:
             self.exit = exit_of(await self._call_delete(), self.pid)
             await trio.to_thread.run_sync(write_deleted, self._bundle, self.exit)
@@ -270,6 +271,7 @@ class Ending:
         """
         if self._shut_down:
             return
+        await self._parts.socket.wait_taken()
         budget = self._parts.budgets.shutdown
         with contextlib.suppress(ConnectionClosed):
             await self._shim.call("Shutdown", ShutdownRequest(id=self._bundle.id), Empty, budget)

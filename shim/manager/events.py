@@ -2,13 +2,13 @@
 
 Invariants: only an event that a daemon would take is passed on (protocol.md 5.2), else its sender gets
 InvalidArgument; a subscriber that does not keep up loses the oldest events and is told how many, and never holds up
-the others; what a manager publishes itself about a task's end it publishes only if it has not seen the same from the
-shim.
+the others; the end of a task is told once, whether its shim tells it, a manager for it, or both.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import OrderedDict, deque
 from contextlib import contextmanager
@@ -46,6 +46,8 @@ LOG: Final = logging.getLogger("shim.manager")
 BACKLOG: Final = 1024
 """Events that wait for one subscriber: some seconds of a busy machine, a few hundred kilobytes at the most."""
 ENDS_REMEMBERED: Final = 4096
+ENDS_SECONDS: Final = 600.0
+"""Longer than a shim keeps an event that it could not send."""
 EXIT_TOPIC: Final = "/tasks/exit"
 DELETE_TOPIC: Final = "/tasks/delete"
 
@@ -121,13 +123,14 @@ class EventFilter:
 
 
 class Subscription:
-    """A bounded stream of events, oldest first; an async iterator that never ends by itself."""
+    """A bounded stream of events, oldest first; an async iterator that ends only after `end`."""
 
     def __init__(self, wanted: EventFilter, bound: int) -> None:
         self._wanted: Final = wanted
         self._waiting: deque[Envelope] = deque()
         self._bound: Final = bound
         self._arrived = trio.Event()
+        self._ended = False
         self.missed = 0
         """How many were dropped, since they were not taken in time."""
 
@@ -141,12 +144,19 @@ class Subscription:
         self._waiting.append(envelope)
         self._arrived.set()
 
+    def end(self) -> None:
+        """No more comes after what is waiting."""
+        self._ended = True
+        self._arrived.set()
+
     def __aiter__(self) -> Subscription:
         return self
 
     async def __anext__(self) -> Envelope:
         await trio.lowlevel.checkpoint()
         while not self._waiting:
+            if self._ended:
+                raise StopAsyncIteration
             self._arrived = trio.Event()
             await self._arrived.wait()
         return self._waiting.popleft()
@@ -158,7 +168,7 @@ class EventHub:
     def __init__(self, on_event: Callable[[Envelope], None]) -> None:
         self._on_event: Final = on_event
         self._subscriptions: set[Subscription] = set()
-        self._ends: OrderedDict[tuple[str, str, str, int], None] = OrderedDict()
+        self._ends: OrderedDict[tuple[str, str, str, int], float] = OrderedDict()
 
     @contextmanager
     def subscribe(self, wanted: EventFilter, bound: int = BACKLOG) -> Iterator[Subscription]:
@@ -171,10 +181,14 @@ class EventHub:
             self._subscriptions.discard(subscription)
 
     def dispatch(self, envelope: Envelope) -> None:
-        """Hand an event that was checked to all who want it."""
+        """Hand an event that was checked to all who want it; the end of a process only the first time."""
+        if self.has_seen(envelope):
+            LOG.debug("%s came again", envelope.topic)
+            return
         end = _end_in(envelope)
         if end is not None:
-            self._ends[end] = None
+            self._ends[end] = time.monotonic()
+            self._ends.move_to_end(end)
             if len(self._ends) > ENDS_REMEMBERED:
                 self._ends.popitem(last=False)
         for subscription in self._subscriptions:
@@ -185,8 +199,9 @@ class EventHub:
             LOG.exception("the event callback failed for %s", envelope.topic)
 
     def has_seen(self, envelope: Envelope) -> bool:
-        """Whether the same end of the same process was told already."""
-        return _end_in(envelope) in self._ends
+        """Whether the same end of the same process was told already: lately, for pids come again."""
+        end = _end_in(envelope)
+        return end is not None and time.monotonic() - self._ends.get(end, -math.inf) < ENDS_SECONDS
 
 
 def event_in(envelope: Envelope) -> TaskEvent | None:
@@ -207,10 +222,12 @@ def container_of(envelope: Envelope) -> str:
 
 
 def _end_in(envelope: Envelope) -> tuple[str, str, str, int] | None:
-    """The identity of a task's end: its exit and its deletion each happen once for one task and pid."""
+    """The identity of a task's end: exit and deletion happen once each for one task and pid, where that is known."""
     if envelope.topic not in {EXIT_TOPIC, DELETE_TOPIC}:
         return None
     event = event_in(envelope)
+    if event is None or not isinstance(event, TaskExit | TaskDelete) or not event.pid:
+        return None
     if isinstance(event, TaskExit) and event.id == event.container_id:
         return (envelope.namespace, event.container_id, EXIT_TOPIC, event.pid)
     if isinstance(event, TaskDelete) and not event.id:

@@ -25,13 +25,13 @@ from shim.kernel.fds import OwnedFd
 from shim.kernel.locks import try_lock
 from shim.manager.events import EventFilter, check_envelope
 from shim.rpc.client import open_unix_client
-from shim.rpc.server import Service, serve_ttrpc
+from shim.rpc.server import Service, TtrpcServer
 from shim.wire.proto.envelope_pb2 import Envelope
 from shim.wire.proto.events_ttrpc_pb2 import ForwardRequest
 from shim.wire.services import EVENTS, MethodSpec, ServiceSpec
 
 if TYPE_CHECKING:
-    from shim.manager.events import EventHub
+    from shim.manager.events import EventHub, Subscription
     from shim.manager.layout import Layout
     from shim.rpc.client import Client
     from shim.rpc.stream import ServerStream
@@ -40,6 +40,7 @@ LOG: Final = logging.getLogger("shim.manager")
 BACKLOG: Final = 128
 TURN_SECONDS: Final = 0.02
 """Between two tries for the lock while its holder is about to listen, or has hung up and is about to let go."""
+HANDOVER_SECONDS: Final = 1.0
 FORWARD_SECONDS: Final = 5.0
 RELAY: Final = ServiceSpec(
     "containerd.shim.trio.manager.v1.Events", {"Subscribe": MethodSpec("Subscribe", Envelope, Envelope, False, True)}
@@ -64,8 +65,16 @@ class EventSocket:
         self._changed = trio.Event()
         self._since = 0.0
         self._replay: deque[Envelope] = deque(maxlen=REPLAYED_EVENTS)
+        self._server: TtrpcServer | None = None
+        self._relays: set[Subscription] = set()
+        self._ended = trio.Event()
         self.standing: Final = trio.Event()
         """Set once events reach this manager, by its own socket or through another's."""
+
+    @property
+    def listening(self) -> bool:
+        """Whether it is this manager that shims publish to."""
+        return self._listening
 
     async def run(self, *, task_status: trio.TaskStatus[bool] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve or follow until cancelled; starts with whether it is this manager that listens.
@@ -86,6 +95,15 @@ class EventSocket:
                     await trio.sleep(TURN_SECONDS)
             await self._serve(task_status if first else trio.TASK_STATUS_IGNORED)
 
+    async def wait_taken(self) -> None:
+        """Until somebody listens, as far as this manager knows: for who is about to let a shim leave with its events.
+
+        Given up after a moment: there may be nobody for long, and shims keep events by a bound of their own.
+        """
+        with trio.move_on_after(HANDOVER_SECONDS):
+            while not (self._listening or self._listener is not None):
+                await self._changed.wait()
+
     async def publish(self, envelope: Envelope) -> None:
         """Give an event of ours to everybody, through whoever listens; bounded by the caller's deadline."""
         while True:
@@ -100,6 +118,18 @@ class EventSocket:
                     return
             await changed.wait()
 
+    async def stop(self) -> None:
+        """Take no more events, hand on those that were taken, and let another listen; at once for who only follows.
+
+        An event that was not taken is its shim's to send again.  Bounded by the server's grace, and by the caller.
+        """
+        if self._server is None:
+            return
+        self._server.stop()
+        for subscription in self._relays:
+            subscription.end()
+        await self._ended.wait()
+
     async def _serve(self, task_status: trio.TaskStatus[bool]) -> None:
         async def forward(request: ForwardRequest) -> Empty:
             check_envelope(request.envelope)
@@ -110,12 +140,16 @@ class EventSocket:
         async def subscribe(stream: ServerStream) -> None:
             request = await stream.receive()
             assert isinstance(request, Envelope)
-            with self._hub.subscribe(EventFilter()) as events:  # nothing comes between this and the next line
-                missed = list(self._replay) if request.topic == RESUMED else []
-                for envelope in (Envelope(), *missed):
-                    await stream.send(envelope)
-                async for envelope in events:
-                    await stream.send(envelope)
+            with self._hub.subscribe(EventFilter()) as events:
+                self._relays.add(events)
+                try:
+                    missed = list(self._replay) if request.topic == RESUMED else []
+                    for envelope in (Envelope(), *missed):
+                        await stream.send(envelope)
+                    async for envelope in events:
+                        await stream.send(envelope)
+                finally:
+                    self._relays.discard(events)
 
         services = [Service(EVENTS, {"Forward": forward}), Service(RELAY, {"Subscribe": subscribe})]
         try:
@@ -126,14 +160,17 @@ class EventSocket:
             await trio.sleep_forever()
         try:
             async with trio.open_nursery() as nursery:
-                await nursery.start(serve_ttrpc, listener, services)
+                self._server = TtrpcServer(services)
+                await nursery.start(self._server.serve, listener)
                 self._since = trio.current_time()
                 self._set(True, None)
                 task_status.started(True)
         finally:
+            self._server = None
             self._set(False, None)
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._layout.events_address)
+            self._ended.set()
 
     async def _follow(self, client: Client) -> None:
         request = Envelope(topic=RESUMED if self.standing.is_set() else "")

@@ -16,7 +16,6 @@ import enum
 import logging
 import os
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -41,6 +40,7 @@ from shim.model.names import check_identifier
 from shim.wire.address import UnixAddress, parse_address
 from shim.wire.proto.task_pb2 import PidsRequest, PidsResponse, StateRequest, StateResponse
 from shim.wire.proto.task_types_pb2 import Status
+from shim.wire.times import nanoseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -238,7 +238,9 @@ class Loader:
                 entry.outcome, entry.task = Outcome.KEPT, task
                 self._parts.nursery.start_soon(task.ending.run_watch, name=f"watch the shim of {bundle.id}")
             case Decision.REPORT_STOPPED:
-                entry.exit = await task.ending.report_stopped()
+                assert state is not None
+                found = TaskExit(state.exit_status, nanoseconds(state.exited_at), task.pid or state.pid)
+                entry.exit = await task.ending.report_stopped(found)
                 entry.outcome = Outcome.REPORTED
             case Decision.CLEAN_UP:
                 LOG.warning("the shim of %s has no task any more: it is shut down", bundle.id)
@@ -321,13 +323,13 @@ def kill_shim(parts: Parts, bundle: Bundle, binary: str, address: str) -> list[i
         return []
     if not isinstance(parsed, UnixAddress):
         return []
-    ours = {("-namespace", bundle.namespace), ("-address", parts.layout.address)}
+    ours = (f" -namespace {bundle.namespace} ", f" -address {parts.layout.address} ")
 
     def belongs(pid: int) -> bool:
         if binary and os.path.realpath(f"/proc/{pid}/exe") == os.path.realpath(binary):
             return True
-        words = command_line(pid)
-        return ours <= set(pairwise(words))
+        title = f" {' '.join(command_line(pid))} "  # one that a process gave itself has spaces for zeros
+        return all(words in title for words in ours)
 
     return kill_listeners(parsed.path, belongs)
 

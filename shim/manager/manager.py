@@ -53,6 +53,10 @@ if TYPE_CHECKING:
 __all__ = ["Listed", "Manager", "ManagerConfig", "NewTask", "Task", "TaskExit", "TaskInputs", "open_manager"]
 
 
+STOP_SECONDS: Final = 2.0
+"""For handing on the events that were taken when the manager closes; longer than the server's own grace."""
+
+
 class Manager:
     """One manager; made by `open_manager`."""
 
@@ -240,6 +244,8 @@ async def _run_background(
                     launcher = _launcher(config, children)
                     task_status.started((Parts(launcher, nursery, hub, socket, config.activations), scope))
                     await trio.sleep_forever()
+            with trio.move_on_after(STOP_SECONDS):
+                await socket.stop()
             events.cancel_scope.cancel()
 
 

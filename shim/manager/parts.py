@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from shim.manager.layout import Layout
     from shim.manager.records import TaskExit
     from shim.model.budgets import Budgets
+    from shim.wire.proto.envelope_pb2 import Envelope
 
 LOG: Final = logging.getLogger("shim.manager")
 
@@ -51,8 +52,15 @@ class Parts:
 
         Bounded by the clean-up budget, shielded; failures are logged, for the deletion must go on.
         """
+        await self._tell(bundle, *end_of_task(bundle.namespace, bundle.id, end))
+
+    async def tell_exit(self, bundle: Bundle, end: TaskExit) -> None:
+        """The same for the exit alone."""
+        await self._tell(bundle, end_of_task(bundle.namespace, bundle.id, end)[0])
+
+    async def _tell(self, bundle: Bundle, *envelopes: Envelope) -> None:
         with trio.move_on_after(self.budgets.cleanup.seconds, shield=True) as scope:
-            for envelope in end_of_task(bundle.namespace, bundle.id, end):
+            for envelope in envelopes:
                 if self.hub.has_seen(envelope):
                     continue
                 try:

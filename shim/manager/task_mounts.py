@@ -65,8 +65,7 @@ class TaskMounts:
     async def undo(self) -> None:
         """Deactivate what this creation activated."""
         if self._manager is not None and self.owned:
-            with contextlib.suppress(NotFound):
-                await self._manager.deactivate(self._bundle.namespace, self._bundle.id)
+            await _deactivate(self._manager, self._bundle)
             self.owned = False
 
 
@@ -75,6 +74,10 @@ async def deactivate(manager: Activations | None, bundle: Bundle) -> None:
     owned = await trio.to_thread.run_sync(os.path.exists, bundle.file(ACTIVATION_FILE))
     if manager is None or not owned:
         return
+    await _deactivate(manager, bundle)
+
+
+async def _deactivate(manager: Activations, bundle: Bundle) -> None:
     with contextlib.suppress(NotFound):
         await manager.deactivate(bundle.namespace, bundle.id)
     with contextlib.suppress(FileNotFoundError):

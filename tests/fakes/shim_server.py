@@ -60,13 +60,18 @@ class FakeShim:
             "Connect": ConnectResponse(),
             "Create": CreateTaskResponse(pid=42),
             "Start": StartResponse(pid=42),
-            "State": StateResponse(id="t1", status=self.status, pid=42),
+            "State": self._state(),
             "Wait": WaitResponse(exit_status=7, exited_at=timestamp(EXITED_AT)),
             "Delete": DeleteResponse(exit_status=7, pid=42, exited_at=timestamp(EXITED_AT)),
         }
         if method == "Shutdown":
             self.hang_up_soon()
         return answers.get(method, Empty())
+
+    def _state(self) -> StateResponse:
+        if self.status != Status.STOPPED:
+            return StateResponse(id="t1", status=self.status, pid=42)
+        return StateResponse(id="t1", status=self.status, pid=42, exit_status=7, exited_at=timestamp(EXITED_AT))
 
     def hang_up_soon(self) -> None:
         """As a shim that leaves after its answer."""

@@ -142,7 +142,6 @@ async def test_a_callback_that_fails_does_not_reach_the_shim(layout: Layout) -> 
 
 
 async def test_a_subscriber_gets_what_its_filter_lets_pass() -> None:
-    hub = EventHub(lambda _: None)
     exit_a, delete_a = end_of_task("ns", "a", TaskExit(3, 5, 42))
     exit_b, _ = end_of_task("ns", "b", TaskExit(3, 5, 43))
     elsewhere, _ = end_of_task("other", "a", TaskExit(3, 5, 44))
@@ -155,6 +154,7 @@ async def test_a_subscriber_gets_what_its_filter_lets_pass() -> None:
         (EventFilter(namespace="ns", container="a"), [exit_a, delete_a]),
     ]
     for each, passed in wanted:
+        hub = EventHub(lambda _: None)
         with hub.subscribe(each) as events:
             for sent in (exit_a, delete_a, exit_b, elsewhere):
                 hub.dispatch(sent)
@@ -182,3 +182,14 @@ def test_the_same_end_is_known_when_it_comes_again() -> None:
     again, _ = end_of_task("ns", "a", TaskExit(9, 6, 42))
     other, _ = end_of_task("ns", "a", TaskExit(3, 5, 43))
     assert (hub.has_seen(again), hub.has_seen(deleted), hub.has_seen(other)) == (True, False, False)
+
+
+async def test_the_end_of_a_process_is_told_once_whoever_tells_it() -> None:
+    got: list[Envelope] = []
+    hub = EventHub(got.append)
+    gone, deleted = end_of_task("ns", "a", TaskExit(3, 5, 42))
+    again, _ = end_of_task("ns", "a", TaskExit(9, 6, 42))
+    nameless, _ = end_of_task("ns", "a", TaskExit(9, 6, 0))  # a pid that nobody knows is the identity of nothing
+    for sent in (gone, again, deleted, gone, nameless, nameless):
+        hub.dispatch(sent)
+    assert got == [gone, deleted, nameless, nameless]
