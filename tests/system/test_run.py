@@ -315,6 +315,30 @@ async def test_runs_at_once_do_not_meet(shimctl: Shimctl) -> None:
     assert len(list((shimctl.directory / "cache" / "shimctl").iterdir())) == 1
 
 
+async def test_two_at_once_on_one_id_make_one_container_and_delete_it_once(shimctl: Shimctl) -> None:
+    results: list[Completed] = []
+
+    async def do(*words: str) -> None:
+        results.append(await shimctl(*words))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(2):
+            words = ["--runtime", shimctl.runtime, "--keep", "--id", "same", "sh", "-c", "echo here; sleep 3"]
+            nursery.start_soon(do, "run", *words)
+    made, refused = sorted(results, key=lambda done: done.status)
+    assert (made.status, made.output, made.errors) == (0, b"here\n", b"")
+    assert (refused.status, refused.output) == (125, b"")
+    assert b"is there already: " in refused.errors
+    results.clear()
+    async with trio.open_nursery() as nursery:
+        for _ in range(2):
+            nursery.start_soon(do, "delete", "same")
+    deleted, late = sorted(results, key=lambda done: done.status)
+    assert (deleted.status, deleted.errors) == (0, b"")
+    assert late.status == 125
+    assert late.errors.endswith(b": not found\n")
+
+
 @pytest.mark.parametrize("umask", [0o000, 0o077], ids=oct)
 async def test_modes_do_not_depend_on_the_umask(shimctl: Shimctl, umask: int) -> None:
     """Field fault Y3."""
