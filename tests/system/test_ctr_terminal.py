@@ -117,6 +117,7 @@ async def test_exec_status_and_both_outputs(daemon: Daemon) -> None:
     assert b"err\n" in done.errors
 
 
+@pytest.mark.better_than_peer("the 2.4 Go shim loses its last events when it is shut down at once", only="go-2.4")
 async def test_pause_and_resume(daemon: Daemon) -> None:
     await daemon.ctr_ok(*daemon.run_arguments("p", ["sleep", "1000"], "--detach"))
     async with open_events(daemon) as events:
@@ -128,9 +129,7 @@ async def test_pause_and_resume(daemon: Daemon) -> None:
         await daemon.ctr_ok("tasks", "resume", "p")
         assert await status_of(daemon, "p") == "RUNNING"
         await daemon.ctr_ok("tasks", "exec", "--exec-id", "e", "p", "true")
-        await daemon.ctr_ok("tasks", "kill", "--signal", "SIGKILL", "p")
-        await events.wait_for("p", "/tasks/exit")
-        await daemon.ctr("tasks", "delete", "p")
+        await daemon.ctr_ok("tasks", "delete", "--force", "p")
         await events.wait_for("p", "/tasks/delete")
     assert events.topics("p") == [
         "/tasks/paused",
