@@ -6,6 +6,7 @@ sink.  Leaving it ends, by the shims' own calls, whatever the test left running;
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -257,19 +258,23 @@ class Driver:
             if text := shim.log.drain():
                 print(f"log of shim {shim.pid}:\n{text}")  # noqa: T201 - pytest shows it with a failure
             if is_running(shim.pid):
+                await self._end_tasks(shim)
+        for shim in self.shims:  # of which several may be connections to one group's
+            if is_running(shim.pid):
                 await self._close_living(shim)
             if not is_running(shim.pid):
                 await self._close_dead(shim)
 
+    async def _end_tasks(self, shim: Shim) -> None:
+        # The census tells what a failure left.
+        with trio.move_on_after(20), contextlib.suppress(errors.ShimError, trio.TooSlowError):
+            for task in list(shim.tasks.values()):
+                await task.end()
+
     async def _close_living(self, shim: Shim) -> None:
-        with trio.move_on_after(20) as scope:
-            try:
-                for task in list(shim.tasks.values()):
-                    await task.end()
-                await shim.shutdown()
-            except (errors.ShimError, trio.TooSlowError):
-                pass  # the census tells what that left
-        if scope.cancelled_caught or is_running(shim.pid):
+        with contextlib.suppress(errors.ShimError, trio.TooSlowError):
+            await shim.shutdown()
+        if is_running(shim.pid):
             kill_now(shim.pid)
             await wait_ended(shim.pid, timeout=5)
 
