@@ -127,7 +127,10 @@ class Run:
                 try:
                     await task.start()
                 except ShimError as error:
+                    if self._gave_up_on:  # the signal ended init before its start
+                        raise Interrupted(self._gave_up_on) from error
                     raise CommandFailed(error) from error
+                self._gave_up_on = 0
                 await self._resize()
                 self.report.memory = await trio.to_thread.run_sync(shim_memory, task.shim.pid)
                 if self._stdio is not None and self._stdio.stdin is not None:
@@ -249,6 +252,8 @@ class Run:
             if number == signal.SIGWINCH and self._request.terminal:
                 await self._resize()
                 continue
+            if number in ENDING:
+                self._gave_up_on = number
             if number == signal.SIGINT and self._insists():
                 self._kill_wanted.set()
                 continue
