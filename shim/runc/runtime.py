@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -176,7 +175,7 @@ class Runtime:
 
     def _command(self, words: Sequence[str], stdio: Mapping[int, int] | None = None) -> Command:
         return Command(
-            argv=[shutil.which(self.binary) or self.binary, *self._common, *words],
+            argv=[self.binary, *self._common, *words],
             env=self._environment,
             cwd=self._bundle,
             fds=stdio or {},

@@ -67,6 +67,7 @@ async def test_F2_kill_of_what_may_have_ended_is_ok_or_not_found(driver: Driver)
 
 
 @pytest.mark.slow
+@pytest.mark.better_than_peer("the 2.4 Go shim loses a descriptor now and then", only="go-2.4")
 async def test_F4_probes_that_time_out_leave_nothing(driver: Driver) -> None:
     task = await driver.run(["sleep", "1000"])
     await task.start()
