@@ -223,3 +223,12 @@ class Runtime:
 
 def _output(completed: Completed) -> bytes:
     return completed.stdout + completed.stderr
+
+
+def forget_pid_file(path: Path) -> None:
+    """Remove a pid file, and what a runtime that was killed while it wrote it has left.
+
+    runc writes beside it, under the name with a dot in front, and refuses to begin again where that is.
+    """
+    for name in (path, path.with_name(f".{path.name}")):
+        name.unlink(missing_ok=True)

@@ -19,6 +19,7 @@ from shim.model.spec import SpecFacts, spec_facts
 from shim.mounts.apply import mount_all
 from shim.mounts.unwind import unmount_all
 from shim.runc.arguments import CreateOptions
+from shim.runc.runtime import forget_pid_file
 from shim.task.loggers import Owner
 from shim.task.stdio import open_streams
 
@@ -105,7 +106,7 @@ async def take_back(container: Container) -> None:
     if container.init.streams is not None:
         await container.init.streams.aclose()
         container.init.streams = None
-    (container.bundle / "init.pid").unlink(missing_ok=True)
+    forget_pid_file(container.bundle / "init.pid")
 
 
 async def _step(container: Container, step: Awaitable[object]) -> None:

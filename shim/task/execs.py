@@ -18,6 +18,7 @@ from shim.kernel import files
 from shim.model import lifecycle
 from shim.model.lifecycle import State, Verb
 from shim.model.names import check_identifier
+from shim.runc.runtime import forget_pid_file
 from shim.task import deletion
 from shim.task.creation import open_streams_of
 from shim.task.process import Process, StdioPaths
@@ -99,7 +100,7 @@ async def delete(container: Container, process: ExecProcess, deadline: float) ->
     async with process.deletion():
         await deletion.drain(process, deadline)
         await deletion.close_streams(process, deadline)
-        _pid_file(container, process).unlink(missing_ok=True)
+        forget_pid_file(_pid_file(container, process))
     del container.execs[process.id]
     return process.exit
 
@@ -109,7 +110,7 @@ async def _run(container: Container, process: ExecProcess) -> None:
     document = container.bundle / f".{process.id}.process.json"
     pid_file = _pid_file(container, process)
     files.write_atomic(document, _with_size(process), mode=0o600)
-    _remove(pid_file)  # of an earlier start that failed
+    forget_pid_file(pid_file)  # of an earlier start that failed
     mark = container.children.mark()
     try:
         try:
@@ -137,11 +138,7 @@ async def _end_unknown(container: Container, pid_file: Path, mark: int) -> None:
         child.send_signal(signal.SIGKILL)
         with trio.move_on_after(END_SECONDS, shield=True):
             await child.wait()
-    _remove(pid_file)
-
-
-def _remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
+    forget_pid_file(pid_file)
 
 
 def _check_init(container: Container) -> None:

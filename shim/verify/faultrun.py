@@ -73,7 +73,8 @@ class FaultRun:
         # Python ignores these two, and what is ignored stays so in the programs that it becomes.
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # one that was ignored stays so
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
         try:
             with open(f"{self._file}.json", encoding="utf-8") as opened:
                 plan = json.load(opened)

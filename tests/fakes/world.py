@@ -6,6 +6,7 @@ be counted.  Verified against the real runtime by tests/contract/test_runtime.py
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import trio
@@ -134,9 +135,7 @@ class FakeRuntime(Runtime):
         if container in self._world.containers:
             raise RuntimeFailure("OCI runtime create failed: container with given ID already exists")
         self._world.containers[container] = self._world.new_child("init")
-        await self._world.step("create: pid file")
-        with open(options.pid_file, "w") as stream:
-            stream.write(str(self._world.containers[container].pid))
+        await self._write_pid(options.pid_file, self._world.containers[container].pid, "create: pid file")
 
     async def start(self, container: str) -> None:
         """Init goes on."""
@@ -214,6 +213,13 @@ class FakeRuntime(Runtime):
         await self._world.step("exec")
         child = self._world.new_child("exec")
         self._world.execs.append(child)
-        await self._world.step("exec: pid file")
-        with open(pid_file, "w") as stream:
-            stream.write(str(child.pid))
+        await self._write_pid(pid_file, child.pid, "exec: pid file")
+
+    async def _write_pid(self, path: str, pid: int, step: str) -> None:
+        """As runc does: under a name with a dot in front, which must not be there yet, and then renamed."""
+        directory, name = os.path.split(path)
+        temporary = os.path.join(directory, f".{name}")
+        with open(temporary, "x") as stream:
+            await self._world.step(step)
+            stream.write(str(pid))
+        os.rename(temporary, path)
